@@ -1,0 +1,139 @@
+package fencing
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+const (
+	rollbackTimeout = 5 * time.Second
+	// suspectReaps is from how many reaps on a run is claimed only by a process that runs no other suspect (R2).
+	suspectReaps = 2
+)
+
+// ClaimScope picks the run that a claim wants. A claim never takes over a lease, not even one that has run out: only
+// the reaper ends it (R2).
+const ClaimScope = `r.id = @run and r.kind = @kind and r.next_attempt_at <= clock_timestamp()
+      and r.lease_expires_at is null and (r.reaps < 2 or @suspect::boolean)`
+
+// ClaimFinal is what a claim returns; see Claimed.
+const ClaimFinal = `select fenced.id, fenced.root_id, fenced.kind, fenced.attempt, fenced.reaps, fenced.failures,
+    fenced.max_failures, fenced.created_at, p.body, p.digest, clock_timestamp()
+from fenced left join weir.payload p on p.run_id = fenced.id`
+
+// ClaimRequest says who claims what.
+type ClaimRequest struct {
+	Run   uuid.UUID
+	Kind  string
+	Owner string
+	// Doorbell is the River job that rang, with when River started this try of it: together they name one try.
+	Doorbell            int64
+	DoorbellAttemptedAt time.Time
+	Lease, StepTime     time.Duration
+	// Suspect says that this process runs no other suspect.
+	Suspect bool
+}
+
+// Args are the request as parameters of a claim statement.
+func (c ClaimRequest) Args() Args {
+	return Args{
+		"run": c.Run, "kind": c.Kind, "owner": c.Owner, "doorbell": c.Doorbell,
+		"doorbell_attempted_at": c.DoorbellAttemptedAt, "lease": c.Lease, "step_time": c.StepTime, "suspect": c.Suspect,
+	}
+}
+
+// Claimed is a run that this process owns now.
+type Claimed struct {
+	Run, Root                    uuid.UUID
+	Kind                         string
+	Attempt                      int64
+	Reaps, Failures, MaxFailures int
+	CreatedAt                    time.Time
+	// Payload is nil when it was erased or is missing.
+	Payload, Digest []byte
+	// Now is the database's clock at the claim.
+	Now time.Time
+}
+
+// IsSuspect reports a run that was reaped so often that it may be what kills its processes.
+func (c Claimed) IsSuspect() bool { return c.Reaps >= suspectReaps }
+
+// ScanClaimed reads the row of ClaimFinal. ok is false when the claim matched no row: a lost race, not an error.
+func ScanClaimed(row pgx.Row) (c Claimed, ok bool, err error) {
+	err = row.Scan(&c.Run, &c.Root, &c.Kind, &c.Attempt, &c.Reaps, &c.Failures, &c.MaxFailures, &c.CreatedAt,
+		&c.Payload, &c.Digest, &c.Now)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Claimed{}, false, nil
+	}
+	return c, err == nil, err
+}
+
+// Reason is why a run could not be claimed.
+type Reason int
+
+const (
+	// Unknown run: it was cleaned away, or never committed.
+	ReasonUnknown Reason = iota
+	// ReasonTerminal: it answers from its receipts.
+	ReasonTerminal
+	// ReasonOwned: a live owner, or the reaper, goes on with it.
+	ReasonOwned
+	// ReasonNotDue: see Standing.DueIn.
+	ReasonNotDue
+	// ReasonSuspect: it is due, and waits for a process that runs no other suspect.
+	ReasonSuspect
+	// ReasonWaits: it waits for a person.
+	ReasonWaits
+	// ReasonRaced: it could have been claimed; somebody was there first.
+	ReasonRaced
+)
+
+// Standing is how a run stands that was not claimed.
+type Standing struct {
+	Reason Reason
+	Status Status
+	// DueIn is what is left until the run is due, by the database's clock.
+	DueIn time.Duration
+}
+
+var standing = Compile("standing", `
+select kind, status, finished_at is not null, lease_expires_at is not null, next_attempt_at is null, reaps,
+    case when next_attempt_at < 'infinity' then extract(epoch from next_attempt_at - clock_timestamp())::float8 else 0 end
+from weir.run where id = @run`)
+
+// StandingOf says why run cannot be claimed now.
+func StandingOf(ctx context.Context, db DB, run uuid.UUID) (Standing, error) {
+	var (
+		kind, status           string
+		terminal, owned, waits bool
+		reaps                  int
+		dueIn                  float64
+	)
+	err := db.QueryRow(ctx, standing.SQL, standing.Bind(Args{"run": run})...).
+		Scan(&kind, &status, &terminal, &owned, &waits, &reaps, &dueIn)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Standing{Reason: ReasonUnknown}, nil
+	}
+	if err != nil {
+		return Standing{}, fmt.Errorf("look at run %s: %w", run, err)
+	}
+	s := Standing{Status: Status(status), Reason: ReasonRaced}
+	switch {
+	case terminal:
+		s.Reason = ReasonTerminal
+	case owned:
+		s.Reason = ReasonOwned
+	case waits:
+		s.Reason = ReasonWaits
+	case dueIn > 0:
+		s.Reason, s.DueIn = ReasonNotDue, time.Duration(dueIn*float64(time.Second))
+	case reaps >= suspectReaps:
+		s.Reason = ReasonSuspect
+	}
+	return s, nil
+}

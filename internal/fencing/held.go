@@ -1,0 +1,123 @@
+package fencing
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// Held is a run that this process owns: its token, and the context that ends when the token is worth nothing.
+//
+// Two executions of one run may be in one process at a time: the one whose lease was lost and that has not returned
+// yet, and its successor. So a Held is known by its address, never by its run id.
+type Held struct {
+	Run uuid.UUID
+
+	keeper          *Keeper
+	lease, stepTime time.Duration
+	cancel          context.CancelCauseFunc
+
+	mu        sync.Mutex
+	attempt   int64
+	proof     time.Time // when the renewal was sent that PostgreSQL last accepted
+	skipped   bool      // a COMMIT of this run is in doubt: the beat would wait for it
+	finishing bool      // the owner is giving the run away: losing it is no news any more
+	dropped   bool
+	watchdog  *time.Timer
+	deadline  *time.Timer
+}
+
+// Attempt is the token as it is now. It moves on when an unknown COMMIT was resolved.
+func (h *Held) Attempt() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.attempt
+}
+
+// Renewed tells the stopwatch that PostgreSQL accepted a full lease and a new step's deadline. since is the moment
+// before the statement was sent: the lease cannot have begun earlier.
+func (h *Held) Renewed(since time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.prove(since)
+	if !h.dropped {
+		h.deadline.Reset(time.Until(since.Add(h.stepTime)))
+	}
+}
+
+// Skip keeps the beat away from the run while a COMMIT of it is in doubt (R10).
+func (h *Held) Skip() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.skipped = true
+}
+
+// Swap goes on under a new token, after the doubt about a COMMIT was resolved by raising it.
+func (h *Held) Swap(attempt int64, since time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.attempt, h.skipped = attempt, false
+	h.prove(since)
+}
+
+// Finishing says that the owner is about to give the run away. Beats go on, so that a slow write does not cost the
+// lease, but a beat that finds the run gone no longer ends the context (LF-09).
+func (h *Held) Finishing() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.finishing = true
+}
+
+// Drop ends the holding. The context ends with it.
+func (h *Held) Drop() {
+	h.mu.Lock()
+	h.dropped = true
+	h.watchdog.Stop()
+	h.deadline.Stop()
+	h.mu.Unlock()
+	h.keeper.forget(h)
+	h.cancel(context.Canceled)
+}
+
+// end stops the work. The holder sees the cause through context.Cause.
+func (h *Held) end(cause error) {
+	h.mu.Lock()
+	ignore := h.dropped || h.finishing
+	h.mu.Unlock()
+	if !ignore {
+		h.cancel(cause)
+	}
+}
+
+// prove needs h.mu.
+func (h *Held) prove(since time.Time) {
+	if since.Before(h.proof) || h.dropped {
+		return
+	}
+	h.proof = since
+	h.watchdog.Reset(time.Until(since.Add(h.lease - margin(h.lease))))
+}
+
+// margin is how long before its lease can have run out a process stops itself.
+func margin(lease time.Duration) time.Duration { return min(lease/20, time.Second) }
+
+// dueBeat reports whether the run wants renewing at now, and under which token.
+func (h *Held) dueBeat(now time.Time, slack time.Duration) (attempt int64, due bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.dropped || h.skipped {
+		return 0, false
+	}
+	return h.attempt, !now.Add(slack).Before(h.proof.Add(h.lease / BeatsPerLease))
+}
+
+// proved records that a beat which was sent at since, under attempt, found the run in our hands.
+func (h *Held) proved(attempt int64, since time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.attempt == attempt {
+		h.prove(since)
+	}
+}

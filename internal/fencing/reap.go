@@ -1,0 +1,218 @@
+package fencing
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// ReapScope picks what the reaper may end. It reads the infinity end of run_due_idx: an index on the lease itself would
+// cost every renewal its HOT update.
+const reapScope = `r.next_attempt_at = 'infinity' and r.lease_expires_at < (select clock_timestamp())
+      and (@only::uuid is null or r.id = @only::uuid)`
+
+// The try that ended is recorded in the same statement; its owner is read from the locked row.
+const reapFinal = `, tried as (
+    insert into weir.ended_try (run_id, attempt, claimed_at, doorbell_id, owner, how, error_code)
+    select fenced.id, fenced.attempt - 1, fenced.claimed_at, fenced.doorbell_id, locked.owner, 'reaped', 'lease_expired'
+    from fenced join locked on locked.id = fenced.id
+    on conflict (run_id, attempt) do nothing
+)
+select fenced.id, fenced.kind, fenced.queue, fenced.priority, fenced.status, fenced.attempt, fenced.reaps, fenced.failures,
+    coalesce(locked.owner, ''), coalesce(fenced.doorbell_id, 0), fenced.doorbell_attempted_at, fenced.finished_at is not null
+from fenced join locked on locked.id = fenced.id order by fenced.id`
+
+var reaps = func() map[string]*Statement {
+	out := map[string]*Statement{}
+	for _, m := range Machines {
+		out[m.Name] = m.Transition("reap", Reap, reapScope, reapFinal)
+	}
+	return out
+}()
+
+// Reaped is a run whose lease the reaper ended.
+type Reaped struct {
+	Run             uuid.UUID
+	Kind, Queue     string
+	Priority        int
+	Status          Status
+	Attempt         int64
+	Reaps, Failures int
+	// Owner is who let the lease run out; Doorbell and DoorbellAttemptedAt name its River job.
+	Owner               string
+	Doorbell            int64
+	DoorbellAttemptedAt *time.Time
+	Terminal            bool
+}
+
+// Bells moves the River jobs of runs, inside a transaction that holds the runs' locks.
+type Bells interface {
+	// Retire ends the River jobs of runs that are rung anew or are finished.
+	Retire(ctx context.Context, tx pgx.Tx, old []Retired) error
+	// Ring inserts one doorbell a run and returns their ids in the same order.
+	Ring(ctx context.Context, tx pgx.Tx, runs []Rung) ([]int64, error)
+}
+
+// Retired is a River job that must not act for its run any more.
+type Retired struct {
+	Job         int64
+	AttemptedAt *time.Time // exactly this River attempt, where it is running
+	Reason      string
+}
+
+// Rung is a run that wants a doorbell.
+type Rung struct {
+	Run         uuid.UUID
+	Kind, Queue string
+	Priority    int
+	// At is when to ring; zero is at once.
+	At time.Time
+}
+
+// Reaper ends leases that have run out (R2). It keeps no state between ticks and runs on every node.
+type Reaper struct {
+	DB    Beginner
+	Bells Bells
+	// Settle turns the open `started` receipts of runs into unknown. It is a statement of its own, after the locks were
+	// taken: as a part of the first it would decide on a snapshot from before a claim that it waited for (F13).
+	Settle   func(ctx context.Context, tx pgx.Tx, runs []uuid.UUID) error
+	MaxReaps int
+	// Limit bounds a transaction.
+	Limit int
+}
+
+// Reap ends up to Limit leases of each machine, and reports what it ended.
+func (r *Reaper) Reap(ctx context.Context) ([]Reaped, error) {
+	var all []Reaped
+	for _, m := range Machines {
+		reaped, err := r.reap(ctx, m, uuid.NullUUID{}, r.Limit)
+		if IsTransient(err) {
+			reaped, err = r.reapOneByOne(ctx, m)
+		}
+		all = append(all, reaped...)
+		if err != nil {
+			return all, fmt.Errorf("reap %s: %w", m.Name, err)
+		}
+	}
+	return all, nil
+}
+
+var expired = func() map[string]*Statement {
+	out := map[string]*Statement{}
+	for _, m := range Machines {
+		out[m.Name] = Compile(m.Name+"/expired", `
+select id from weir.run where next_attempt_at = 'infinity' and lease_expires_at < (select clock_timestamp())
+    and status in (`+literals(m.Ownable)+`) order by id limit @limit::int`)
+	}
+	return out
+}()
+
+// reapOneByOne is what a deadlock in the many falls back to (R12): one stubborn row must not keep the others.
+func (r *Reaper) reapOneByOne(ctx context.Context, m *Machine) ([]Reaped, error) {
+	db, ok := r.DB.(DB)
+	if !ok {
+		return nil, fmt.Errorf("reaper: %T runs no single statements", r.DB)
+	}
+	stmt := expired[m.Name]
+	rows, err := db.Query(ctx, stmt.SQL, stmt.Bind(Args{"limit": r.Limit})...)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := pgx.CollectRows(rows, pgx.RowTo[uuid.UUID])
+	if err != nil {
+		return nil, err
+	}
+	var all []Reaped
+	for _, id := range ids {
+		reaped, err := r.reap(ctx, m, uuid.NullUUID{UUID: id, Valid: true}, 1)
+		if err != nil && !IsTransient(err) {
+			return all, err
+		}
+		all = append(all, reaped...)
+	}
+	return all, nil
+}
+
+func (r *Reaper) reap(ctx context.Context, m *Machine, only uuid.NullUUID, limit int) ([]Reaped, error) {
+	tx, err := r.DB.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	if err != nil {
+		return nil, err
+	}
+	defer RollbackQuietly(ctx, tx)
+
+	stmt := reaps[m.Name]
+	rows, err := tx.Query(ctx, stmt.SQL, stmt.Bind(Args{"max_reaps": r.MaxReaps, "limit": limit, "only": only})...)
+	if err != nil {
+		return nil, err
+	}
+	reaped, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Reaped, error) {
+		var x Reaped
+		err := row.Scan(&x.Run, &x.Kind, &x.Queue, &x.Priority, &x.Status, &x.Attempt, &x.Reaps, &x.Failures,
+			&x.Owner, &x.Doorbell, &x.DoorbellAttemptedAt, &x.Terminal)
+		return x, err
+	})
+	if err != nil || len(reaped) == 0 {
+		return nil, err
+	}
+
+	runs := make([]uuid.UUID, len(reaped))
+	var (
+		retired []Retired
+		rung    []Rung
+	)
+	for i, x := range reaped {
+		runs[i] = x.Run
+		if x.Doorbell != 0 {
+			retired = append(retired, Retired{Job: x.Doorbell, AttemptedAt: x.DoorbellAttemptedAt, Reason: "lease expired"})
+		}
+		if !x.Terminal {
+			rung = append(rung, Rung{Run: x.Run, Kind: x.Kind, Queue: x.Queue, Priority: x.Priority})
+		}
+	}
+	if err := r.Settle(ctx, tx, runs); err != nil {
+		return nil, fmt.Errorf("settle receipts: %w", err)
+	}
+	if err := ring(ctx, tx, r.Bells, retired, rung); err != nil {
+		return nil, err
+	}
+	if err := tx.Commit(ctx); err != nil {
+		return nil, err
+	}
+	return reaped, nil
+}
+
+var noteDoorbells = Compile("note doorbells", `
+update weir.run r set doorbell_id = d.job, doorbell_attempted_at = null
+from unnest(@runs::uuid[], @jobs::bigint[]) d(run, job) where r.id = d.run and r.lease_expires_at is null`)
+
+// ring retires, rings and notes. The caller holds the locks of the runs.
+func ring(ctx context.Context, tx pgx.Tx, bells Bells, retired []Retired, rung []Rung) error {
+	if len(retired) > 0 {
+		if err := bells.Retire(ctx, tx, retired); err != nil {
+			return fmt.Errorf("retire doorbells: %w", err)
+		}
+	}
+	if len(rung) == 0 {
+		return nil
+	}
+	jobs, err := bells.Ring(ctx, tx, rung)
+	if err != nil {
+		return fmt.Errorf("ring: %w", err)
+	}
+	runs := make([]uuid.UUID, len(rung))
+	for i, x := range rung {
+		runs[i] = x.Run
+	}
+	if _, err := tx.Exec(ctx, noteDoorbells.SQL, noteDoorbells.Bind(Args{"runs": runs, "jobs": jobs})...); err != nil {
+		return fmt.Errorf("note doorbells: %w", err)
+	}
+	return nil
+}
+
+// Ring rings for runs whose locks tx holds, and notes the new doorbells on them.
+func Ring(ctx context.Context, tx pgx.Tx, bells Bells, rung ...Rung) error {
+	return ring(ctx, tx, bells, nil, rung)
+}

@@ -1,0 +1,225 @@
+package fencing
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+)
+
+// Statement is SQL whose named parameters (@run) have been numbered once, when the program starts. Its text never
+// changes, so that a connection prepares it once.
+type Statement struct {
+	Name  string
+	SQL   string
+	names []string
+}
+
+// Args are the values of a statement's named parameters.
+type Args map[string]any
+
+var parameter = regexp.MustCompile(`@[a-z_]+`)
+
+// Compile numbers the named parameters of text. Statements keeps a list of all, which tests read.
+func Compile(name, text string) *Statement {
+	s := &Statement{Name: name}
+	numbers := map[string]string{}
+	s.SQL = parameter.ReplaceAllStringFunc(strings.TrimSpace(text), func(p string) string {
+		if numbers[p] == "" {
+			s.names = append(s.names, p[1:])
+			numbers[p] = fmt.Sprintf("$%d", len(s.names))
+		}
+		return numbers[p]
+	})
+	Statements = append(Statements, s)
+	return s
+}
+
+// Statements is every statement that was compiled. It is filled while packages initialise and only read afterwards.
+var Statements []*Statement
+
+// Bind returns the values in the order of the statement's parameters. A missing value is a bug of ours: it would be
+// sent as NULL, and a fence on NULL matches nothing, so it stops the program instead.
+func (s *Statement) Bind(args Args) []any {
+	out := make([]any, len(s.names))
+	for i, name := range s.names {
+		v, ok := args[name]
+		if !ok {
+			panic("fencing: statement " + s.Name + ": no value for @" + name)
+		}
+		out[i] = v
+	}
+	return out
+}
+
+// Rider is a common table expression that writes in the same statement as a transition. It may read fenced(id, attempt),
+// which has no row when the fence is lost.
+type Rider string
+
+// Transition composes the statement of one event: lock, check and write the run, stamped by the database's clock after
+// the lock was taken (R7), with the riders in the same statement. It is the only place that writes status.
+//
+// scope picks the rows, over r: one run by id, or a set. final is the statement that ends it, over fenced.
+func (m *Machine) Transition(name string, e Event, scope, final string, riders ...Rider) *Statement {
+	return Compile(m.Name+"/"+name, "with "+m.transitionCTE(e, scope)+joinRiders(riders)+"\n"+final)
+}
+
+func joinRiders(riders []Rider) string {
+	var b strings.Builder
+	for i, r := range riders {
+		fmt.Fprintf(&b, ",\nrider%d as (%s)", i, r)
+	}
+	return b.String()
+}
+
+func (m *Machine) transitionCTE(e Event, scope string) string {
+	eff := effects[e]
+	where := []string{scope, "r.status in (" + literals(m.from(e)) + ")"}
+	if eff.fenced {
+		where = append(where, "r.attempt = @attempt::bigint")
+	}
+	if g := m.onlyGuards(e); g != "" {
+		where = append(where, g)
+	}
+	order := ""
+	if strings.Contains(scope, "any(") || e == Reap {
+		order = " order by r.id"
+	}
+	lock := "for no key update of r"
+	if e == Reap {
+		lock = "limit @limit::int for no key update of r skip locked"
+	}
+	return fmt.Sprintf(`locked as (
+    select r.id, r.lease_owner as owner, %s as to_status, %s as to_code
+    from weir.run r
+    where %s%s %s
+), fenced as (
+    update weir.run r set %s
+    from locked where r.id = locked.id%s
+    returning r.*
+)`, m.choose(e, func(t Transition) string { return quote(string(t.To)) }, "null"),
+		m.choose(e, codeOf, "null"), strings.Join(where, "\n      and "), order, lock,
+		strings.Join(m.assignments(e), ",\n        "), m.repeatedPredicate(e))
+}
+
+// repeatedPredicate is F11: what was true of a candidate proves nothing about the row that is written.
+func (m *Machine) repeatedPredicate(e Event) string {
+	if e != Reap {
+		return ""
+	}
+	return " and " + anyLeaseIsOver
+}
+
+func (m *Machine) assignments(e Event) []string {
+	eff := effects[e]
+	terminal := "locked.to_status in (" + literals(m.Terminal) + ")"
+	set := []string{
+		"status = locked.to_status",
+		"finished_at = case when " + terminal + " then clock_timestamp() end",
+	}
+	if eff.raisesAttempt {
+		set = append(set, "attempt = r.attempt + 1")
+	}
+	if eff.failures != "" {
+		set = append(set, "failures = "+eff.failures)
+	}
+	if eff.reaps != "" {
+		set = append(set, "reaps = "+eff.reaps)
+	}
+	switch eff.owner {
+	case takes:
+		set = append(set, "lease_owner = @owner", "claimed_at = clock_timestamp()", "blocked_reason = null",
+			"doorbell_id = @doorbell", "doorbell_attempted_at = @doorbell_attempted_at")
+		fallthrough
+	case renews:
+		set = append(set, "lease_expires_at = clock_timestamp() + @lease::interval",
+			"step_deadline_at = clock_timestamp() + @step_time::interval")
+	case gives:
+		set = append(set, "lease_owner = null", "lease_expires_at = null", "step_deadline_at = null")
+	case keeps:
+	}
+	switch {
+	case eff.owner == gives && eff.due == "":
+		set = append(set, "next_attempt_at = null")
+	case eff.due != "":
+		set = append(set, "next_attempt_at = case when not "+terminal+" then "+eff.due+" end")
+	}
+	switch e {
+	case Succeed, Redrive:
+		set = append(set, "error_code = null", "error_message = null")
+	case Refuse, FailTry, Snooze:
+		set = append(set, "error_code = coalesce(locked.to_code, @code)", "error_message = @message")
+	case Reap, Cancel, Release:
+		set = append(set, "error_code = coalesce(locked.to_code, r.error_code)")
+	case Claim, CommitStep, RequestCancel:
+	}
+	switch e {
+	case Succeed:
+		set = append(set, "output = @output")
+	case Cancel, RequestCancel:
+		set = append(set, "cancel_requested_at = coalesce(r.cancel_requested_at, clock_timestamp())",
+			"cancel_code = coalesce(r.cancel_code, @cancel_code)")
+	case Claim, CommitStep, Refuse, FailTry, Snooze, Release, Reap, Redrive:
+	}
+	return set
+}
+
+// choose writes the table of an event as SQL: by status, then the guards in their order.
+func (m *Machine) choose(e Event, value func(Transition) string, otherwise string) string {
+	var b strings.Builder
+	b.WriteString("case r.status")
+	for _, from := range m.from(e) {
+		rows := m.Allowed(from, e)
+		fmt.Fprintf(&b, " when %s then ", quote(string(from)))
+		if len(rows) == 1 {
+			b.WriteString(value(rows[0]))
+			continue
+		}
+		b.WriteString("case")
+		for _, t := range rows {
+			if t.When == Always {
+				fmt.Fprintf(&b, " else %s", value(t))
+			} else {
+				fmt.Fprintf(&b, " when %s then %s", guards[t.When], value(t))
+			}
+		}
+		b.WriteString(" end")
+	}
+	return b.String() + " else " + otherwise + " end"
+}
+
+// onlyGuards refuses the rows of a status whose single transition is guarded.
+func (m *Machine) onlyGuards(e Event) string {
+	var out []string
+	for _, from := range m.from(e) {
+		rows := m.Allowed(from, e)
+		if last := rows[len(rows)-1]; last.When != Always {
+			out = append(out, fmt.Sprintf("(r.status <> %s or %s)", quote(string(from)), guards[last.When]))
+		}
+	}
+	return strings.Join(out, " and ")
+}
+
+func codeOf(t Transition) string {
+	switch t.Code {
+	case "":
+		return "null"
+	case CodeCanceled:
+		if t.Event == Cancel {
+			return "coalesce(r.cancel_code, @cancel_code, '" + CodeCanceled + "')"
+		}
+		return "coalesce(r.cancel_code, '" + CodeCanceled + "')"
+	default:
+		return quote(t.Code)
+	}
+}
+
+func literals(list []Status) string {
+	quoted := make([]string, len(list))
+	for i, s := range list {
+		quoted[i] = quote(string(s))
+	}
+	return strings.Join(quoted, ", ")
+}
+
+// quote is for the words of our own tables only, never for input.
+func quote(word string) string { return "'" + word + "'" }

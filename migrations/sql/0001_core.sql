@@ -1,0 +1,192 @@
+-- The core tables of Weir. Every statement names the schema: the caller's search_path is not ours to trust.
+-- River's own tables stay where River's migrations put them.
+
+-- +goose Up
+
+-- weir.run is the truth about a run. River's job is only the doorbell that tells the fleet to look here.
+--
+-- No column of the lease stands in an index's key or predicate, so that a renewal can be a HOT update.
+create table weir.run (
+    id                    uuid        not null primary key, -- UUIDv7, minted by the enqueuer; the root of every key sent outside
+    root_id               uuid        not null,             -- the notification that a delivery belongs to; otherwise the run itself
+    attempt               bigint      not null default 0,   -- the fencing token: never repeats, never goes back
+    doorbell_id           bigint,                           -- the River job that rings, or that claimed, this run
+    doorbell_attempted_at timestamptz,                      -- with doorbell_id, identifies the River attempt that claimed
+    next_attempt_at       timestamptz,                      -- when it is due; infinity: owned; null: terminal, or waits for a person
+    lease_expires_at      timestamptz,
+    step_deadline_at      timestamptz,                      -- set: work has begun, and may take until then
+    claimed_at            timestamptz,
+    cancel_requested_at   timestamptz,
+    created_at            timestamptz not null default clock_timestamp(),
+    finished_at           timestamptz,
+    failures              integer     not null default 0,
+    max_failures          integer     not null,
+    reaps                 integer     not null default 0,
+    priority              smallint    not null default 1,
+    kind                  text        not null,
+    status                text        not null,
+    queue                 text        not null,
+    lease_owner           text,
+    exclusive_key         text,
+    blocked_reason        text,
+    cancel_code           text,
+    error_code            text,
+    error_message         text,
+    tags                  text[]      not null default '{}',
+    metadata              jsonb       not null default '{}',
+    output                jsonb,
+
+    constraint run_attempt_not_negative check (attempt >= 0),
+    constraint run_budgets_not_negative check (failures >= 0 and reaps >= 0 and max_failures >= 1),
+    constraint run_priority_in_range check (priority between 1 and 4),
+    constraint run_kind_length check (char_length(kind) between 2 and 100),
+    constraint run_status_of_kind check (
+        case kind
+            when 'delivery' then status in ('pending', 'processing', 'sent', 'failed', 'dead')
+            when 'plan' then status in ('pending', 'approved', 'rejected', 'expired', 'executing', 'executed', 'failed')
+            else status in ('queued', 'running', 'succeeded', 'failed', 'canceled')
+        end),
+    -- Owned, a lease, and next_attempt_at = infinity are one fact.
+    constraint run_owned_is_leased check (
+        (lease_expires_at is not null) = (next_attempt_at is not null and next_attempt_at = 'infinity')
+        and (lease_expires_at is not null) = (lease_owner is not null)
+        and (lease_expires_at is not null) = (step_deadline_at is not null)),
+    constraint run_lease_on_ownable check (lease_expires_at is null or status in ('processing', 'running', 'executing')),
+    constraint run_finished_is_terminal check (
+        (finished_at is not null) = (status in ('sent', 'failed', 'dead', 'rejected', 'expired', 'executed', 'succeeded', 'canceled'))),
+    constraint run_terminal_is_not_due check (finished_at is null or next_attempt_at is null)
+) with (fillfactor = 80);
+
+-- Serves the claim, the sweep and the reaper (owned runs are its infinity end). Its statuses are literals, so that a
+-- generic plan can prove it; internal/fencing writes the same list.
+create index run_due_idx on weir.run (next_attempt_at, id)
+    where status in ('pending', 'queued', 'approved', 'running', 'executing', 'processing');
+
+-- Few rows, often asked for: what went wrong.
+create index run_trouble_idx on weir.run (status, id)
+    where status in ('failed', 'dead', 'canceled');
+
+create unique index run_exclusive_idx on weir.run (kind, exclusive_key)
+    where exclusive_key is not null and status in ('pending', 'queued', 'approved', 'running', 'executing', 'processing');
+
+-- +goose StatementBegin
+create function weir.refuse_attempt_going_back() returns trigger language plpgsql as $$
+begin
+    raise exception 'weir.run %: attempt may not go from % back to %', old.id, old.attempt, new.attempt
+        using errcode = 'check_violation', constraint = 'run_attempt_never_goes_back';
+end
+$$;
+-- +goose StatementEnd
+
+create trigger run_attempt_never_goes_back before update of attempt on weir.run
+    for each row when (new.attempt < old.attempt) execute function weir.refuse_attempt_going_back();
+
+-- weir.payload is what was asked for, frozen at enqueue. Beside the run, so that the hot row stays small.
+create table weir.payload (
+    run_id    uuid        not null primary key,
+    body      bytea,                            -- canonical JSON; null once erased
+    digest    bytea       not null,             -- SHA-256 of body
+    erased_at timestamptz,
+    constraint payload_erased_has_no_body check ((body is null) = (erased_at is not null))
+);
+
+-- +goose StatementBegin
+create function weir.guard_payload() returns trigger language plpgsql as $$
+begin
+    if tg_op = 'DELETE' then
+        if exists (select from weir.run where id = old.run_id) then
+            raise exception 'weir.payload %: a payload is deleted with its run only', old.run_id
+                using errcode = 'check_violation', constraint = 'payload_is_frozen';
+        end if;
+        return old;
+    end if;
+    -- The one change allowed is the erasure of personal data, and only once nothing will read it again.
+    if new.run_id <> old.run_id or new.digest <> old.digest or new.body is not null
+        or not exists (select from weir.run where id = old.run_id and finished_at is not null) then
+        raise exception 'weir.payload %: a payload never changes; on a terminal run it may be erased', old.run_id
+            using errcode = 'check_violation', constraint = 'payload_is_frozen';
+    end if;
+    return new;
+end
+$$;
+-- +goose StatementEnd
+
+create trigger payload_is_frozen before update or delete on weir.payload
+    for each row execute function weir.guard_payload();
+
+-- weir.receipt says what a step did, and commits with the effect that it describes. There is no foreign key: the fence
+-- that is part of every insert has locked the run, and the trigger below deletes receipts with their run.
+create table weir.receipt (
+    run_id       uuid        not null,
+    step_index   integer     not null,
+    attempt      bigint      not null, -- filled from the fence: a lost fence is 23502 on this column
+    recorded_at  timestamptz not null default clock_timestamp(),
+    outcome      text        not null, -- a statement that touched nothing is 23502 on this one
+    effect       text        not null,
+    step_name    text        not null,
+    external_ref text,
+    output       jsonb,
+    primary key (run_id, step_index),
+    constraint receipt_step_index_not_negative check (step_index >= 0),
+    constraint receipt_outcome_known check (outcome in ('started', 'ok', 'failed', 'unknown')),
+    constraint receipt_effect_known check (effect in ('transactional', 'idempotent', 'at_least_once', 'reconciled'))
+) with (fillfactor = 85);
+
+-- One row for each try that did not end well. Success costs nothing here.
+create table weir.ended_try (
+    run_id      uuid        not null,
+    attempt     bigint      not null, -- of the claim that ended
+    ended_at    timestamptz not null default clock_timestamp(),
+    claimed_at  timestamptz,
+    doorbell_id bigint,
+    owner       text,
+    how         text        not null,
+    error_code  text,
+    error       text,
+    primary key (run_id, attempt),
+    constraint ended_try_how_known check (how in ('failed', 'released', 'snoozed', 'reaped', 'canceled'))
+);
+
+-- An idempotency key outlives the run that it made, so that a repeat after cleaning still answers.
+create table weir.key (
+    kind       text  not null,
+    key        text  not null,
+    run_id     uuid  not null,         -- the root: a run, or a notification
+    digest     bytea not null,         -- SHA-256 of what was asked for
+    outcome    jsonb,                  -- written when the run is cleaned away
+    expires_at timestamptz,            -- null while the run is there
+    primary key (kind, key)
+);
+create index key_run_idx on weir.key (run_id);
+create index key_expires_idx on weir.key (expires_at) where expires_at is not null;
+
+create table weir.notification (
+    id         uuid        not null primary key,
+    run_ids    uuid[]      not null,
+    created_at timestamptz not null default clock_timestamp()
+);
+
+-- +goose StatementBegin
+create function weir.delete_with_run() returns trigger language plpgsql as $$
+begin
+    delete from weir.receipt where run_id in (select id from gone);
+    delete from weir.ended_try where run_id in (select id from gone);
+    delete from weir.payload where run_id in (select id from gone);
+    return null;
+end
+$$;
+-- +goose StatementEnd
+
+create trigger run_deletes_its_records after delete on weir.run
+    referencing old table as gone for each statement execute function weir.delete_with_run();
+
+-- +goose Down
+drop table weir.notification;
+drop table weir.key;
+drop table weir.ended_try;
+drop table weir.receipt;
+drop table weir.payload;
+drop table weir.run;
+drop function weir.delete_with_run;
+drop function weir.guard_payload;
+drop function weir.refuse_attempt_going_back;
