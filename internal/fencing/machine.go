@@ -62,9 +62,10 @@ type Machine struct {
 
 // Codes that Weir itself writes into error_code.
 const (
-	CodeCanceled     = "canceled"
-	CodeReaped       = "reaped"
-	CodeStepDeadline = "step_deadline"
+	CodeCanceled        = "canceled"
+	CodeCanceledInRiver = "canceled_in_river"
+	CodeReaped          = "reaped"
+	CodeStepDeadline    = "step_deadline"
 )
 
 // Delivery is the machine of notification deliveries.

@@ -3,6 +3,7 @@ package fencing
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -50,8 +51,9 @@ type Reaped struct {
 
 // Bells moves the River jobs of runs, inside a transaction that holds the runs' locks.
 type Bells interface {
-	// Retire ends the River jobs of runs that are rung anew or are finished.
-	Retire(ctx context.Context, tx pgx.Tx, old []Retired) error
+	// Retire ends the River jobs of runs that are rung anew or are finished. It returns those that somebody has asked
+	// River to cancel meanwhile.
+	Retire(ctx context.Context, tx pgx.Tx, old []Retired) (canceled []int64, err error)
 	// Ring inserts one doorbell a run and returns their ids in the same order.
 	Ring(ctx context.Context, tx pgx.Tx, runs []Rung) ([]int64, error)
 }
@@ -159,23 +161,35 @@ func (r *Reaper) reap(ctx context.Context, m *Machine, only uuid.NullUUID, limit
 	}
 
 	runs := make([]uuid.UUID, len(reaped))
-	var (
-		retired []Retired
-		rung    []Rung
-	)
+	var retired []Retired
 	for i, x := range reaped {
 		runs[i] = x.Run
 		if x.Doorbell != 0 {
 			retired = append(retired, Retired{Job: x.Doorbell, AttemptedAt: x.DoorbellAttemptedAt, Reason: "lease expired"})
 		}
-		if !x.Terminal {
-			rung = append(rung, Rung{Run: x.Run, Kind: x.Kind, Queue: x.Queue, Priority: x.Priority})
-		}
 	}
 	if err := r.Settle(ctx, tx, runs); err != nil {
 		return nil, fmt.Errorf("settle receipts: %w", err)
 	}
-	if err := ring(ctx, tx, r.Bells, retired, rung); err != nil {
+	canceled, err := r.Bells.Retire(ctx, tx, retired)
+	if err != nil {
+		return nil, fmt.Errorf("retire doorbells: %w", err)
+	}
+	var rung []Rung
+	for i, x := range reaped {
+		switch {
+		case x.Terminal:
+		case x.Doorbell != 0 && slices.Contains(canceled, x.Doorbell):
+			// River's own cancel reached a job whose worker was dead already.
+			if err := CancelLocked(ctx, tx, m, x.Run, CodeCanceledInRiver); err != nil {
+				return nil, err
+			}
+			reaped[i].Terminal = true
+		default:
+			rung = append(rung, Rung{Run: x.Run, Kind: x.Kind, Queue: x.Queue, Priority: x.Priority})
+		}
+	}
+	if err := Ring(ctx, tx, r.Bells, rung...); err != nil {
 		return nil, err
 	}
 	if err := tx.Commit(ctx); err != nil {
@@ -188,13 +202,8 @@ var noteDoorbells = Compile("note doorbells", `
 update weir.run r set doorbell_id = d.job, doorbell_attempted_at = null
 from unnest(@runs::uuid[], @jobs::bigint[]) d(run, job) where r.id = d.run and r.lease_expires_at is null`)
 
-// ring retires, rings and notes. The caller holds the locks of the runs.
-func ring(ctx context.Context, tx pgx.Tx, bells Bells, retired []Retired, rung []Rung) error {
-	if len(retired) > 0 {
-		if err := bells.Retire(ctx, tx, retired); err != nil {
-			return fmt.Errorf("retire doorbells: %w", err)
-		}
-	}
+// Ring rings for runs whose locks tx holds, and notes the new doorbells on them.
+func Ring(ctx context.Context, tx pgx.Tx, bells Bells, rung ...Rung) error {
 	if len(rung) == 0 {
 		return nil
 	}
@@ -210,9 +219,4 @@ func ring(ctx context.Context, tx pgx.Tx, bells Bells, retired []Retired, rung [
 		return fmt.Errorf("note doorbells: %w", err)
 	}
 	return nil
-}
-
-// Ring rings for runs whose locks tx holds, and notes the new doorbells on them.
-func Ring(ctx context.Context, tx pgx.Tx, bells Bells, rung ...Rung) error {
-	return ring(ctx, tx, bells, nil, rung)
 }

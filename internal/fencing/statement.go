@@ -19,8 +19,16 @@ type Args map[string]any
 
 var parameter = regexp.MustCompile(`@[a-z_]+`)
 
-// Compile numbers the named parameters of text. Statements keeps a list of all, which tests read.
+// Compile numbers the named parameters of text, for a statement that is known when the program starts. Statements
+// keeps a list of all, which tests read.
 func Compile(name, text string) *Statement {
+	s := Build(name, text)
+	Statements = append(Statements, s)
+	return s
+}
+
+// Build is Compile for a statement that depends on configuration, such as River's schema.
+func Build(name, text string) *Statement {
 	s := &Statement{Name: name}
 	numbers := map[string]string{}
 	s.SQL = parameter.ReplaceAllStringFunc(strings.TrimSpace(text), func(p string) string {
@@ -30,7 +38,6 @@ func Compile(name, text string) *Statement {
 		}
 		return numbers[p]
 	})
-	Statements = append(Statements, s)
 	return s
 }
 

@@ -1,0 +1,126 @@
+// Package doorbell moves the River jobs that tell the fleet that a run wants work. A doorbell may ring twice or for
+// nothing; it is never the truth about a run.
+//
+// What it writes to river_job beside River's own client is pinned to River v0.51 by this package's tests.
+package doorbell
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+
+	"github.com/weirqueue/weir/internal/fencing"
+)
+
+// maxAttempts takes River's budget out of the way: Weir's own budgets decide. It is the largest that River's smallint
+// holds.
+const maxAttempts = 32767
+
+// riverPrefix keeps Weir's River kinds apart from the application's.
+const riverPrefix = "weir_"
+
+// RiverKind is the River job kind of a Weir kind: one for each, so that each can have its queue.
+func RiverKind(kind string) string { return riverPrefix + kind }
+
+// QueueOf is the queue of a kind where nobody says otherwise.
+func QueueOf(kind string) string { return riverPrefix + kind }
+
+// Args are the arguments of every doorbell: they name the run, and hold nothing else that could leak or go stale.
+type Args struct {
+	RunID uuid.UUID `json:"run_id"`
+	kind  string
+}
+
+// Kind is River's name for the job's kind.
+func (a Args) Kind() string { return a.kind }
+
+// ArgsOf makes the arguments of a doorbell.
+func ArgsOf(kind string, run uuid.UUID) Args { return Args{RunID: run, kind: RiverKind(kind)} }
+
+// Bells rings and retires doorbells. It is safe for concurrent use.
+type Bells struct {
+	client *river.Client[pgx.Tx]
+	retire *fencing.Statement
+}
+
+// New makes bells that ring through client, an insert-only one or any other.
+func New(client *river.Client[pgx.Tx]) *Bells {
+	return &Bells{client: client, retire: fencing.Build("retire doorbells", `
+with old as (
+    select j.id, d.reason
+    from unnest(@jobs::bigint[], @attempted::timestamptz[], @reasons::text[]) d(job, attempted_at, reason)
+    join `+Table(client.Schema())+` j on j.id = d.job
+    where (j.state = 'running' and j.attempted_at = d.attempted_at) or j.state in ('available', 'scheduled', 'retryable')
+    order by j.id for update of j skip locked
+)
+update `+Table(client.Schema())+` j set state = 'discarded', finalized_at = clock_timestamp(),
+    errors = array_append(coalesce(j.errors, '{}'), jsonb_build_object(
+        'at', clock_timestamp(), 'attempt', greatest(j.attempt, 1), 'error', old.reason, 'trace', ''))
+from old where j.id = old.id
+returning j.id, j.metadata ? 'cancel_attempted_at'`)}
+}
+
+// Table is River's job table in schema; empty leaves it to the search_path, as River does.
+func Table(schema string) string {
+	if schema == "" {
+		return "river_job"
+	}
+	return pgx.Identifier{schema, "river_job"}.Sanitize()
+}
+
+// Client is the River client that rings.
+func (b *Bells) Client() *river.Client[pgx.Tx] { return b.client }
+
+// Ring inserts one River job a run in tx and returns the job ids in the order of runs.
+func (b *Bells) Ring(ctx context.Context, tx pgx.Tx, runs []fencing.Rung) ([]int64, error) {
+	params := make([]river.InsertManyParams, len(runs))
+	for i, r := range runs {
+		params[i] = river.InsertManyParams{
+			Args:       ArgsOf(r.Kind, r.Run),
+			InsertOpts: &river.InsertOpts{MaxAttempts: maxAttempts, Priority: r.Priority, Queue: r.Queue, ScheduledAt: r.At},
+		}
+	}
+	inserted, err := b.client.InsertManyTx(ctx, tx, params)
+	if err != nil {
+		return nil, fmt.Errorf("insert doorbells: %w", err)
+	}
+	ids := make([]int64, len(inserted))
+	for i, res := range inserted {
+		ids[i] = res.Job.ID
+	}
+	return ids, nil
+}
+
+// Retire discards the River jobs of runs that are rung anew: a worker that wakes up later can then change nothing by
+// what it returns, since River writes to running jobs only. A running job is retired only in exactly the River attempt
+// that is named; one that is locked is left to whoever holds it. It returns the jobs that somebody had asked River to
+// cancel.
+func (b *Bells) Retire(ctx context.Context, tx pgx.Tx, old []fencing.Retired) ([]int64, error) {
+	if len(old) == 0 {
+		return nil, nil
+	}
+	jobs, attempted, reasons := make([]int64, len(old)), make([]*time.Time, len(old)), make([]string, len(old))
+	for i, o := range old {
+		jobs[i], attempted[i], reasons[i] = o.Job, o.AttemptedAt, o.Reason
+	}
+	rows, err := tx.Query(ctx, b.retire.SQL, b.retire.Bind(fencing.Args{"jobs": jobs, "attempted": attempted, "reasons": reasons})...)
+	if err != nil {
+		return nil, err
+	}
+	var (
+		canceled []int64
+		id       int64
+		asked    bool
+	)
+	_, err = pgx.ForEachRow(rows, []any{&id, &asked}, func() error {
+		if asked {
+			canceled = append(canceled, id)
+		}
+		return nil
+	})
+	return canceled, err
+}

@@ -1,0 +1,48 @@
+package receipts
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/weirqueue/weir/internal/fencing"
+)
+
+// The `started` receipt of a run with a single outside step is committed by the claim itself. A step that is ok is
+// never started again.
+const startedWithClaim fencing.Rider = `
+    insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt)
+    select fenced.id, @step_index::integer, @step_name, @effect, 'started', fenced.attempt from fenced
+    on conflict (run_id, step_index) do update
+        set outcome = 'started', attempt = excluded.attempt, recorded_at = clock_timestamp()
+        where receipt.outcome <> 'ok'`
+
+var claims, claimsStarted = map[string]*fencing.Statement{}, map[string]*fencing.Statement{}
+
+func init() {
+	for _, m := range fencing.Machines {
+		claims[m.Name] = m.Transition("claim", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal)
+		claimsStarted[m.Name] = m.Transition("claim and start", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal, startedWithClaim)
+	}
+}
+
+// Claim makes the caller the owner of a run, if nobody is and it is due. ok is false when it matched no row.
+func Claim(ctx context.Context, db fencing.DB, req fencing.ClaimRequest) (fencing.Claimed, bool, error) {
+	stmt := claims[fencing.MachineOf(req.Kind).Name]
+	return claim(ctx, db, stmt, req, req.Args())
+}
+
+// ClaimStarted is Claim with the `started` receipt of the run's single step, in one statement. The step's effect is
+// AtLeastOnce or Idempotent: a Reconciled step must not overwrite what another attempt started.
+func ClaimStarted(ctx context.Context, db fencing.DB, req fencing.ClaimRequest, step Step) (fencing.Claimed, bool, error) {
+	args := req.Args()
+	args["step_index"], args["step_name"], args["effect"] = step.Index, step.Name, string(step.Effect)
+	return claim(ctx, db, claimsStarted[fencing.MachineOf(req.Kind).Name], req, args)
+}
+
+func claim(ctx context.Context, db fencing.DB, stmt *fencing.Statement, req fencing.ClaimRequest, args fencing.Args) (fencing.Claimed, bool, error) {
+	c, ok, err := fencing.ScanClaimed(db.QueryRow(ctx, stmt.SQL, stmt.Bind(args)...))
+	if err != nil {
+		return c, false, fmt.Errorf("claim run %s: %w", req.Run, err)
+	}
+	return c, ok, nil
+}

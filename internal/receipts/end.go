@@ -1,0 +1,128 @@
+package receipts
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirqueue/weir/internal/fencing"
+)
+
+// The receipt of the step that ends with the try. It carries the owner's attempt, also where the transition raises it.
+const settle fencing.Rider = `
+    insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt, external_ref, output)
+    select fenced.id, @step_index::integer, @step_name, @effect, @outcome, @attempt::bigint, @external_ref, @step_output from fenced
+    on conflict (run_id, step_index) do update
+        set outcome = excluded.outcome, attempt = excluded.attempt, external_ref = excluded.external_ref,
+            output = excluded.output, recorded_at = clock_timestamp()
+        where receipt.outcome <> 'ok'`
+
+// A step that was started and surely did not happen leaves no trace.
+const takeBack fencing.Rider = `
+    delete from weir.receipt t using fenced
+    where t.run_id = fenced.id and t.attempt = @attempt::bigint and t.outcome = 'started'`
+
+const endedTry fencing.Rider = `
+    insert into weir.ended_try (run_id, attempt, claimed_at, doorbell_id, owner, how, error_code, error)
+    select fenced.id, @attempt::bigint, fenced.claimed_at, fenced.doorbell_id, @owner, @how, @code, @message from fenced
+    on conflict (run_id, attempt) do nothing`
+
+const (
+	ownRun   = "r.id = @run"
+	endFinal = `select fenced.status, fenced.attempt, fenced.failures, fenced.finished_at is not null,
+    coalesce(extract(epoch from fenced.next_attempt_at - clock_timestamp())::float8, 0)
+from fenced`
+)
+
+var ends = map[string]map[fencing.Event]*fencing.Statement{}
+
+func init() {
+	for _, m := range fencing.Machines {
+		ends[m.Name] = map[fencing.Event]*fencing.Statement{
+			fencing.Succeed: m.Transition("succeed", fencing.Succeed, ownRun, endFinal, settle),
+			fencing.Refuse:  m.Transition("refuse", fencing.Refuse, ownRun, endFinal, settle, endedTry),
+			fencing.FailTry: m.Transition("fail try", fencing.FailTry, ownRun, endFinal, settle, endedTry),
+			fencing.Snooze:  m.Transition("snooze", fencing.Snooze, ownRun, endFinal, settle, endedTry),
+			fencing.Release: m.Transition("release", fencing.Release, ownRun, endFinal, takeBack, endedTry),
+		}
+	}
+}
+
+// End is how an owner gives its run away.
+type End struct {
+	Event   fencing.Event // Succeed, Refuse, FailTry, Snooze or Release
+	Run     uuid.UUID
+	Kind    string
+	Attempt int64
+	Owner   string
+	// Step and Outcome are the receipt that is settled in the same statement. Release takes an open `started` back
+	// instead.
+	Step        Step
+	Outcome     Outcome
+	ExternalRef string
+	StepOutput  json.RawMessage
+	// Output is the run's, for Succeed.
+	Output json.RawMessage
+	// Code and Message say what went wrong; cleaned text.
+	Code, Message string
+	// Delay is how long after this write the run is due again, for FailTry and Snooze.
+	Delay time.Duration
+}
+
+// Ended is how the run stands after End.
+type Ended struct {
+	Status   fencing.Status
+	Attempt  int64
+	Failures int
+	Terminal bool
+	// DueIn is what is left until the run is due, by the database's clock.
+	DueIn time.Duration
+}
+
+// Write gives the run away, if the caller still owns it. It returns ErrLeaseLost otherwise, and then has written
+// nothing. It is one statement; with a pool as db it commits by itself.
+func (e End) Write(ctx context.Context, db fencing.DB) (Ended, error) {
+	stmt := ends[fencing.MachineOf(e.Kind).Name][e.Event]
+	how := map[fencing.Event]string{fencing.Snooze: "snoozed", fencing.Release: "released"}[e.Event]
+	if how == "" {
+		how = "failed"
+	}
+	var (
+		ended Ended
+		dueIn float64
+	)
+	err := db.QueryRow(ctx, stmt.SQL, stmt.Bind(fencing.Args{
+		"run": e.Run, "attempt": e.Attempt, "owner": e.Owner, "how": how,
+		"step_index": e.Step.Index, "step_name": e.Step.Name, "effect": string(e.Step.Effect), "outcome": string(e.Outcome),
+		"external_ref": nullText(e.ExternalRef), "step_output": nullJSON(e.StepOutput), "output": nullJSON(e.Output),
+		"code": nullText(e.Code), "message": nullText(e.Message), "delay": e.Delay,
+	})...).Scan(&ended.Status, &ended.Attempt, &ended.Failures, &ended.Terminal, &dueIn)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return Ended{}, fencing.ErrLeaseLost
+	}
+	if err != nil {
+		return Ended{}, fmt.Errorf("%s run %s: %w", e.Event, e.Run, err)
+	}
+	ended.DueIn = time.Duration(dueIn * float64(time.Second))
+	return ended, nil
+}
+
+func nullText(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+func nullJSON(b json.RawMessage) *string {
+	if len(b) == 0 {
+		return nil
+	}
+	s := string(b)
+	return &s
+}

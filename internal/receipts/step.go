@@ -1,0 +1,81 @@
+package receipts
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weirqueue/weir/internal/fencing"
+)
+
+// The receipt takes its attempt from the fence. A lost fence is NULL there and NOT NULL aborts the whole transaction,
+// so nobody can overlook it (L5). A step that has its receipt already is a unique violation, with the same result.
+const stepReceipt = `insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt, output)
+values (@run, @step_index::integer, @step_name, 'transactional', 'ok', (select attempt from fenced), @step_output)`
+
+var stepFences, lastStepFences = map[string]*fencing.Statement{}, map[string]*fencing.Statement{}
+
+func init() {
+	for _, m := range fencing.Machines {
+		stepFences[m.Name] = m.Transition("fence step", fencing.CommitStep, ownRun, stepReceipt)
+		lastStepFences[m.Name] = m.Transition("fence last step", fencing.Succeed, ownRun, stepReceipt)
+	}
+}
+
+// StepFence is the fence and the receipt of one transactional step.
+type StepFence struct {
+	Run     uuid.UUID
+	Kind    string
+	Attempt int64
+	Step    Step
+	Output  json.RawMessage
+	// Last ends the run with the step; RunOutput is its output then.
+	Last            bool
+	RunOutput       json.RawMessage
+	Lease, StepTime time.Duration
+}
+
+// Write locks the run, checks the attempt, renews the lease and writes the receipt, in the transaction of the step's
+// own effect. It belongs directly before the COMMIT: a fence that is locked earlier and then freezes keeps the reaper
+// waiting (F4).
+//
+// It returns ErrLeaseLost when the run is not owned under this attempt any more, ErrAlreadyDone when the step has a
+// receipt; in both cases PostgreSQL has aborted the transaction, and the step's effects with it. Where the fence is the
+// last thing that a frozen owner did, idle_in_transaction_session_timeout frees its locks.
+func (f StepFence) Write(ctx context.Context, tx pgx.Tx) error {
+	stmts := stepFences
+	if f.Last {
+		stmts = lastStepFences
+	}
+	stmt := stmts[fencing.MachineOf(f.Kind).Name]
+	_, err := tx.Exec(ctx, stmt.SQL, stmt.Bind(fencing.Args{
+		"run": f.Run, "attempt": f.Attempt, "lease": f.Lease, "step_time": f.StepTime,
+		"step_index": f.Step.Index, "step_name": f.Step.Name,
+		"step_output": nullJSON(f.Output), "output": nullJSON(f.RunOutput),
+	})...)
+	return mapFenceError(err, f.Run, f.Step.Index)
+}
+
+// ErrAlreadyDone says that the step has its receipt: somebody else committed it, once.
+var ErrAlreadyDone = errors.New("weir: the step has its receipt already")
+
+// mapFenceError tells by SQLSTATE, table and column what a refused fence means, never by text.
+func mapFenceError(err error, run uuid.UUID, step int) error {
+	var pgErr *pgconn.PgError
+	switch {
+	case err == nil:
+		return nil
+	case !errors.As(err, &pgErr) || pgErr.SchemaName != "weir" || pgErr.TableName != "receipt":
+	case pgErr.Code == "23502" && pgErr.ColumnName == "attempt":
+		return fmt.Errorf("step %d of run %s: %w", step, run, fencing.ErrLeaseLost)
+	case pgErr.Code == "23505" && pgErr.ConstraintName == "receipt_pkey":
+		return fmt.Errorf("step %d of run %s: %w", step, run, ErrAlreadyDone)
+	}
+	return fmt.Errorf("step %d of run %s: %w", step, run, err)
+}
