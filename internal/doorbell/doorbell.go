@@ -81,7 +81,7 @@ func (b *Bells) Ring(ctx context.Context, tx pgx.Tx, runs []fencing.Rung) ([]int
 	for i, r := range runs {
 		params[i] = river.InsertManyParams{
 			Args:       ArgsOf(r.Kind, r.Run),
-			InsertOpts: &river.InsertOpts{MaxAttempts: maxAttempts, Priority: r.Priority, Queue: r.Queue, ScheduledAt: r.At},
+			InsertOpts: &river.InsertOpts{MaxAttempts: maxAttempts, Priority: r.Priority, Queue: r.Queue, ScheduledAt: r.At, Tags: r.Tags},
 		}
 	}
 	inserted, err := b.client.InsertManyTx(ctx, tx, params)

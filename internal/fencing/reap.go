@@ -72,6 +72,8 @@ type Rung struct {
 	Priority    int
 	// At is when to ring; zero is at once.
 	At time.Time
+	// Tags are shown by River.
+	Tags []string
 }
 
 // Reaper ends leases that have run out (R2). It keeps no state between ticks and runs on every node.
