@@ -133,7 +133,7 @@ func (s *Sweeper) ring(ctx context.Context, runs []uuid.UUID) (int, error) {
 	if len(runs) == 0 {
 		return 0, nil
 	}
-	tx, err := s.db.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := fencing.Begin(ctx, s.db)
 	if err != nil {
 		return 0, err
 	}

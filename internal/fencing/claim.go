@@ -22,7 +22,7 @@ const ClaimScope = `r.id = @run and r.kind = @kind and r.next_attempt_at <= cloc
       and r.lease_expires_at is null and (r.reaps < 2 or @suspect::boolean)`
 
 // ClaimFinal is what a claim returns; see Claimed.
-const ClaimFinal = `select fenced.id, fenced.root_id, fenced.kind, fenced.attempt, fenced.reaps, fenced.failures,
+const ClaimFinal = `select fenced.id, fenced.root_id, fenced.kind, fenced.status, fenced.attempt, fenced.reaps, fenced.failures,
     fenced.max_failures, fenced.created_at, p.body, p.digest, clock_timestamp()
 from fenced left join weir.payload p on p.run_id = fenced.id`
 
@@ -51,6 +51,7 @@ func (c ClaimRequest) Args() Args {
 type Claimed struct {
 	Run, Root                    uuid.UUID
 	Kind                         string
+	Status                       Status
 	Attempt                      int64
 	Reaps, Failures, MaxFailures int
 	CreatedAt                    time.Time
@@ -65,7 +66,7 @@ func (c Claimed) IsSuspect() bool { return c.Reaps >= suspectReaps }
 
 // ScanClaimed reads the row of ClaimFinal. ok is false when the claim matched no row: a lost race, not an error.
 func ScanClaimed(row pgx.Row) (c Claimed, ok bool, err error) {
-	err = row.Scan(&c.Run, &c.Root, &c.Kind, &c.Attempt, &c.Reaps, &c.Failures, &c.MaxFailures, &c.CreatedAt,
+	err = row.Scan(&c.Run, &c.Root, &c.Kind, &c.Status, &c.Attempt, &c.Reaps, &c.Failures, &c.MaxFailures, &c.CreatedAt,
 		&c.Payload, &c.Digest, &c.Now)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Claimed{}, false, nil

@@ -86,7 +86,7 @@ func (c *Cleaner) Clean(ctx context.Context) (int, error) {
 }
 
 func (c *Cleaner) page(ctx context.Context, after uuid.UUID) (deleted int, next uuid.UUID, more bool, err error) {
-	tx, err := c.DB.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := Begin(ctx, c.DB)
 	if err != nil {
 		return 0, after, false, err
 	}

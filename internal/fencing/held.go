@@ -81,6 +81,17 @@ func (h *Held) Drop() {
 	h.cancel(context.Canceled)
 }
 
+// Stop ends the context with a cause of the holder's own, such as a shutdown.
+func (h *Held) Stop(cause error) { h.cancel(cause) }
+
+// Alive reports whether the lease surely lasts at this moment, by the stopwatch. A process that was frozen asks before
+// it does something outside: its timers may not have fired yet.
+func (h *Held) Alive() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return !h.dropped && time.Since(h.proof) < h.lease-margin(h.lease)
+}
+
 // end stops the work. The holder sees the cause through context.Cause.
 func (h *Held) end(cause error) {
 	h.mu.Lock()

@@ -141,7 +141,7 @@ func (r *Reaper) reapOneByOne(ctx context.Context, m *Machine) ([]Reaped, error)
 }
 
 func (r *Reaper) reap(ctx context.Context, m *Machine, only uuid.NullUUID, limit int) ([]Reaped, error) {
-	tx, err := r.DB.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.ReadCommitted})
+	tx, err := Begin(ctx, r.DB)
 	if err != nil {
 		return nil, err
 	}

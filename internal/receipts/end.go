@@ -18,7 +18,7 @@ const settle fencing.Rider = `
     insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt, external_ref, output)
     select fenced.id, @step_index::integer, @step_name, @effect, @outcome, @attempt::bigint, @external_ref, @step_output from fenced
     on conflict (run_id, step_index) do update
-        set outcome = excluded.outcome, attempt = excluded.attempt, external_ref = excluded.external_ref,
+        set outcome = excluded.outcome, effect = excluded.effect, attempt = excluded.attempt, external_ref = excluded.external_ref,
             output = excluded.output, recorded_at = clock_timestamp()
         where receipt.outcome <> 'ok'`
 

@@ -1,0 +1,44 @@
+package workers
+
+import (
+	"regexp"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds of what is stored of an outcome, in bytes.
+const (
+	maxMessage     = 4 << 10
+	maxCode        = 100
+	maxExternalRef = 500
+)
+
+// What looks like a credential: the password of a URL, a named secret, a bearer token.
+var secrets = []struct {
+	pattern *regexp.Regexp
+	masked  string
+}{
+	{regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.\-]*://[^\s:/@]*:)[^\s@]+@`), "${1}***@"},
+	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[a-z0-9+/=._\-]{8,}`), "${1} ***"},
+	{regexp.MustCompile(`(?i)((?:password|passwd|secret|token|api[_-]?key)["']?\s*[:=]\s*["']?)[^\s"',;&]+`), "${1}***"},
+}
+
+const cut = "… (cut)"
+
+// clean makes text storable: PostgreSQL takes neither NUL nor invalid UTF-8, and a single such byte in an error would
+// stop a whole batch of River's. What looks like a credential is masked, and the text is cut at a rune.
+func clean(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	s = strings.ReplaceAll(s, "\x00", "\uFFFD")
+	for _, secret := range secrets {
+		s = secret.pattern.ReplaceAllString(s, secret.masked)
+	}
+	if len(s) <= limit {
+		return s
+	}
+	end := limit - len(cut)
+	for end > 0 && !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + cut
+}

@@ -1,0 +1,130 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/riverqueue/river"
+
+	"github.com/weirqueue/weir/internal/delivery"
+	"github.com/weirqueue/weir/internal/doorbell"
+	"github.com/weirqueue/weir/internal/fencing"
+	"github.com/weirqueue/weir/internal/receipts"
+	"github.com/weirqueue/weir/jobs"
+	"github.com/weirqueue/weir/workers/channel"
+)
+
+// deliveryArgs are the arguments of a delivery's doorbell.
+type deliveryArgs struct {
+	RunID uuid.UUID `json:"run_id"`
+	// next is how long from now River should ring again. It travels from Work to NextRetry, which River calls with the
+	// same job.
+	next time.Duration
+}
+
+func (deliveryArgs) Kind() string { return doorbell.RiverKind(jobs.KindDelivery) }
+
+type deliveryWorker struct {
+	river.WorkerDefaults[deliveryArgs]
+	service *Service
+	kind    kindOfOne
+}
+
+func newDeliveryWorker(s *Service) *deliveryWorker {
+	w := &deliveryWorker{service: s}
+	w.kind = kindOfOne{
+		kind:  jobs.KindDelivery,
+		step:  receipts.Step{Index: 0, Name: "send", Effect: receipts.AtLeastOnce},
+		lease: s.cfg.Delivery.Lease, stepTime: s.cfg.Delivery.StepTime,
+		do: w.send,
+	}
+	return w
+}
+
+// Timeout is finite, since River never rescues a job without one, and above everything that a delivery may take.
+func (w *deliveryWorker) Timeout(*river.Job[deliveryArgs]) time.Duration {
+	return w.kind.stepTime + 2*w.kind.lease + time.Minute
+}
+
+// NextRetry passes on when the run is due, by the database's clock, as a delay from now.
+func (w *deliveryWorker) NextRetry(job *river.Job[deliveryArgs]) time.Time {
+	return time.Now().Add(max(job.Args.next, minRetry))
+}
+
+// Work delivers.
+func (w *deliveryWorker) Work(ctx context.Context, job *river.Job[deliveryArgs]) error {
+	return w.service.work(ctx, job.JobRow, job.Args.RunID, &job.Args.next, w.kind)
+}
+
+// send hands the message to its channel and reads what the outcome means.
+func (w *deliveryWorker) send(ctx context.Context, c fencing.Claimed) result {
+	payload, err := delivery.Decode(c.Payload, c.Digest)
+	if err != nil {
+		return result{event: fencing.Refuse, outcome: receipts.Failed, code: "payload_unreadable", err: err, notSent: true}
+	}
+	ch, ok := w.service.cfg.Channels[payload.Channel]
+	if !ok {
+		// Another process may have it; a deploy that forgot it must not kill the backlog.
+		err := errors.New("this process has no channel " + payload.Channel)
+		return w.putOff(ctx, c, result{label: payload.Channel, code: "channel_missing", err: err, notSent: true}, 0)
+	}
+	sent, err := ch.Send(ctx, channel.Message{
+		RunID: c.Run.String(), IdempotencyKey: c.Run.String() + ":0", Address: payload.Address,
+		Subject: payload.Subject, Text: payload.Text, HTML: payload.HTML, CreatedAt: c.CreatedAt,
+	})
+	if err == nil {
+		return result{
+			event: fencing.Succeed, outcome: receipts.OK, externalRef: sent.ExternalRef, label: payload.Channel,
+			effect: receipts.Effect(ch.Effect()),
+		}
+	}
+	res := w.judge(ctx, c, payload.Channel, err)
+	res.effect = receipts.Effect(ch.Effect())
+	return res
+}
+
+func (w *deliveryWorker) judge(ctx context.Context, c fencing.Claimed, name string, err error) result {
+	res := result{event: fencing.FailTry, outcome: receipts.Unknown, code: "unknown_outcome", err: err, label: name}
+	res.delay = w.service.cfg.Delivery.Backoff.Delay(c.Failures + 1)
+	if errors.Is(err, channel.ErrNotSent) {
+		res.outcome, res.notSent, res.code = receipts.Failed, true, "not_sent"
+	}
+	var classified *channel.Error
+	if !errors.As(err, &classified) {
+		return res
+	}
+	res.code = classified.Code
+	switch classified.Class {
+	case channel.ClassRefused:
+		res.event = fencing.Refuse
+	case channel.ClassThrottled:
+		return w.putOff(ctx, c, res, classified.After)
+	case channel.ClassMisconfigured:
+		w.service.log.ErrorContext(ctx, "weir: a provider refuses our settings; deliveries wait", "channel", name, "code", res.code)
+		w.service.cfg.Observer.Observe(ctx, Misconfigured{Run: jobs.RunID(c.Run), Channel: name, Code: res.code})
+		return w.putOff(ctx, c, res, 0)
+	case channel.ClassUnknown, channel.ClassTemporary:
+	}
+	return res
+}
+
+// maxAfter bounds what a provider may ask for.
+const maxAfter = 24 * time.Hour
+
+// putOff comes back later without counting a failure, but not for ever: after the throttle limit it counts as one.
+func (w *deliveryWorker) putOff(_ context.Context, c fencing.Claimed, res result, after time.Duration) result {
+	res.outcome = receipts.Failed
+	if c.Now.Sub(c.CreatedAt) >= w.service.cfg.Delivery.ThrottleLimit {
+		res.event = fencing.FailTry
+		res.delay = w.service.cfg.Delivery.Backoff.Delay(c.Failures + 1)
+		return res
+	}
+	res.event = fencing.Snooze
+	if after <= 0 {
+		after = w.service.cfg.Delivery.Backoff.Delay(1)
+	}
+	res.delay = min(after, maxAfter)
+	return res
+}

@@ -1,0 +1,233 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/rivertype"
+
+	"github.com/weirqueue/weir/internal/fencing"
+	"github.com/weirqueue/weir/internal/receipts"
+	"github.com/weirqueue/weir/jobs"
+)
+
+// work carries out one doorbell of a run with a single outside step: claim, act, write how it ended. What it returns
+// is for River only; the run row is the truth, so a stale owner may return anything.
+//
+// next receives when River should ring again, for NextRetry.
+func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID, next *time.Duration, k kindOfOne) error {
+	s.active.enter()
+	defer s.active.leave()
+	if s.stopping.Load() || s.lastGood.Load() == 0 {
+		s.notClaimed(ctx, run, k, "stopping")
+		return river.JobSnooze(jitter(time.Second))
+	}
+
+	req := fencing.ClaimRequest{
+		Run: run, Kind: k.kind, Owner: s.owner, Doorbell: job.ID, Lease: k.lease, StepTime: k.stepTime,
+	}
+	if job.AttemptedAt != nil {
+		req.DoorbellAttemptedAt = *job.AttemptedAt
+	}
+	sent := time.Now()
+	claimed, ok, err := s.claim(ctx, req, k.step)
+	var standing fencing.Standing
+	if err == nil && !ok {
+		standing, err = fencing.StandingOf(ctx, s.pool, run)
+	}
+	if err == nil && !ok && standing.Reason == fencing.ReasonSuspect && s.takeSuspectSlot() {
+		defer s.giveSuspectSlot()
+		req.Suspect, sent = true, time.Now()
+		claimed, ok, err = s.claim(ctx, req, k.step)
+	}
+	if err != nil {
+		return s.claimFailed(ctx, run, k, err)
+	}
+	if !ok {
+		return s.answerUnclaimed(ctx, run, k, standing)
+	}
+
+	runCtx, held := s.keeper.Hold(ctx, run, claimed.Attempt, k.lease, k.stepTime, sent)
+	defer held.Drop()
+	s.active.add(held)
+	defer s.active.remove(held)
+	defer context.AfterFunc(s.runs, func() { held.Stop(context.Cause(s.runs)) })()
+	s.cfg.Observer.Observe(ctx, RunClaimed{
+		Run: jobs.RunID(run), Kind: k.kind, Attempt: claimed.Attempt, Reaps: claimed.Reaps, Failures: claimed.Failures,
+		Waited: claimed.Now.Sub(claimed.CreatedAt),
+	})
+
+	began := time.Now()
+	result := s.act(runCtx, held, claimed, k)
+	return s.conclude(ctx, runCtx, held, claimed, k, result, began, next)
+}
+
+// kindOfOne is a kind whose runs have a single outside step.
+type kindOfOne struct {
+	kind            string
+	step            receipts.Step
+	lease, stepTime time.Duration
+	do              func(ctx context.Context, c fencing.Claimed) result
+}
+
+// result is what the handler's outcome means for the run.
+type result struct {
+	event       fencing.Event
+	outcome     receipts.Outcome
+	externalRef string
+	code        string
+	err         error
+	delay       time.Duration
+	// notSent says that nothing reached the outside, so the run can be handed over at once.
+	notSent bool
+	// label is the channel, for observers; effect is what the channel declares.
+	label  string
+	effect receipts.Effect
+}
+
+func (s *Service) claim(ctx context.Context, req fencing.ClaimRequest, step receipts.Step) (fencing.Claimed, bool, error) {
+	// A claim may wait for the row, but not longer than what it claims.
+	ctx, cancel := context.WithTimeout(ctx, req.Lease/2)
+	defer cancel()
+	return receipts.ClaimStarted(ctx, s.pool, req, step)
+}
+
+// act calls the handler, unless the lease may be over by now: a process that was frozen after the claim must not begin.
+func (s *Service) act(ctx context.Context, held *fencing.Held, c fencing.Claimed, k kindOfOne) (res result) {
+	defer func() {
+		if p := recover(); p != nil {
+			err := fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			res = result{event: fencing.FailTry, outcome: receipts.Unknown, code: "panic", err: err}
+		}
+	}()
+	if !held.Alive() || ctx.Err() != nil {
+		return result{event: fencing.FailTry, outcome: receipts.Failed, code: "not_begun", err: context.Cause(ctx), notSent: true}
+	}
+	return k.do(ctx, c)
+}
+
+// conclude writes how the try ended and translates it for River.
+func (s *Service) conclude(ctx, runCtx context.Context, held *fencing.Held, c fencing.Claimed, k kindOfOne, res result, began time.Time, next *time.Duration) error {
+	cause := context.Cause(runCtx)
+	canceledInRiver := false
+	switch {
+	case res.event == fencing.Succeed || res.event == fencing.Refuse || cause == nil:
+	case errors.Is(cause, ErrShutdown):
+		if res.event == fencing.FailTry {
+			if !res.notSent {
+				// Its `started` stays open: whoever comes next must know that it may have happened (R5).
+				s.cfg.Observer.Observe(ctx, LeaseLeft{Run: jobs.RunID(c.Run), Kind: c.Kind, Attempt: held.Attempt()})
+				return nil
+			}
+			res.event = fencing.Release
+		}
+	case errors.Is(cause, river.ErrJobCancelledRemotely):
+		canceledInRiver = s.requestCancel(ctx, c.Run)
+	case errors.Is(cause, fencing.ErrStepDeadline) && res.event == fencing.FailTry:
+		res.code = fencing.CodeStepDeadline
+	}
+
+	// From here on the run is given away: the caller's context must not stop that.
+	ctx = context.WithoutCancel(ctx)
+	ended, err := s.write(ctx, held, c, k, res)
+	if err != nil {
+		s.lost(ctx, held, c, res, err)
+		return nil
+	}
+	s.cfg.Observer.Observe(ctx, TryEnded{
+		Run: jobs.RunID(c.Run), Kind: c.Kind, Channel: res.label, Attempt: c.Attempt, Status: jobs.Status(ended.Status),
+		How: hows[res.event], Code: res.code, Took: time.Since(began),
+	})
+	return riverAnswer(c.Run, res, ended, canceledInRiver, next)
+}
+
+var hows = map[fencing.Event]string{
+	fencing.Succeed: "succeeded", fencing.Refuse: "refused", fencing.FailTry: "failed", fencing.Snooze: "snoozed",
+	fencing.Release: "released",
+}
+
+// tryError is what River shows of a failed try: codes only. The text of an error may hold personal data, and it may
+// hold bytes that stop River's whole completion batch; it is on the run's page.
+type tryError struct {
+	run  uuid.UUID
+	code string
+}
+
+func (e *tryError) Error() string {
+	return fmt.Sprintf("%s (see run %s)", e.code, e.run)
+}
+
+// minRetry keeps River from falling back to its own retry policy, which it does for a time that has passed.
+const minRetry = 100 * time.Millisecond
+
+func riverAnswer(run uuid.UUID, res result, ended receipts.Ended, canceledInRiver bool, next *time.Duration) error {
+	failure := &tryError{run: run, code: res.code}
+	*next = max(ended.DueIn, minRetry)
+	switch {
+	case ended.Terminal && canceledInRiver:
+		return river.JobCancel(&tryError{run: run, code: fencing.CodeCanceledInRiver})
+	case res.event == fencing.Succeed, res.event == fencing.Release:
+		return nil
+	case ended.Terminal:
+		return river.JobCancel(failure)
+	case res.event == fencing.Snooze:
+		return river.JobSnooze(*next)
+	default:
+		return failure
+	}
+}
+
+// claimFailed answers River when PostgreSQL did not. A claim whose answer was lost may have been made: then nobody
+// works the run until its lease has run out, which the reaper sees; the doorbell has done its part.
+func (s *Service) claimFailed(ctx context.Context, run uuid.UUID, k kindOfOne, err error) error {
+	dropReadOnly(s.pool, err)
+	if fencing.OutcomeOf(err) == fencing.Unknown {
+		s.notClaimed(ctx, run, k, "unanswered")
+		s.log.WarnContext(ctx, "weir: a claim was not answered", "run", run, "error", err)
+		return nil
+	}
+	s.notClaimed(ctx, run, k, "database")
+	s.log.WarnContext(ctx, "weir: a claim was refused by the database", "run", run, "error", err)
+	return river.JobSnooze(jitter(2 * time.Second))
+}
+
+var reasons = map[fencing.Reason]string{
+	fencing.ReasonUnknown: "unknown", fencing.ReasonTerminal: "terminal", fencing.ReasonOwned: "owned",
+	fencing.ReasonNotDue: "not_due", fencing.ReasonSuspect: "suspect", fencing.ReasonWaits: "waits", fencing.ReasonRaced: "raced",
+}
+
+func (s *Service) answerUnclaimed(ctx context.Context, run uuid.UUID, k kindOfOne, st fencing.Standing) error {
+	s.notClaimed(ctx, run, k, reasons[st.Reason])
+	switch st.Reason {
+	case fencing.ReasonNotDue:
+		return river.JobSnooze(max(st.DueIn, minRetry))
+	case fencing.ReasonSuspect, fencing.ReasonRaced:
+		return river.JobSnooze(jitter(time.Second))
+	case fencing.ReasonUnknown, fencing.ReasonTerminal, fencing.ReasonOwned, fencing.ReasonWaits:
+	}
+	return nil
+}
+
+func (s *Service) notClaimed(ctx context.Context, run uuid.UUID, k kindOfOne, reason string) {
+	s.cfg.Observer.Observe(ctx, RunNotClaimed{Run: jobs.RunID(run), Kind: k.kind, Reason: reason})
+}
+
+func (s *Service) takeSuspectSlot() bool {
+	select {
+	case s.suspects <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *Service) giveSuspectSlot() { <-s.suspects }
+
+// jitter spreads what would otherwise come back all at once: half of d to one and a half.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }

@@ -1,0 +1,170 @@
+package workers
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/weirqueue/weir/internal/fencing"
+	"github.com/weirqueue/weir/internal/receipts"
+	"github.com/weirqueue/weir/jobs"
+)
+
+// errGivenUp says that the database did not take a write for as long as the lease could last.
+var errGivenUp = errors.New("weir: the database did not answer while the lease lasted")
+
+// write gives the run away. It tries again for as long as the lease may last, since what it knows, such as that a mail
+// was taken, is known to nobody else. An answer that was lost is resolved by raising the own attempt (R10); the write
+// is then repeated under the new one. It returns ErrLeaseLost when the run is not ours any more.
+func (s *Service) write(ctx context.Context, held *fencing.Held, c fencing.Claimed, k kindOfOne, res result) (receipts.Ended, error) {
+	held.Finishing()
+	end := receipts.End{
+		Event: res.event, Run: c.Run, Kind: c.Kind, Owner: s.owner, Step: k.step, Outcome: res.outcome,
+		ExternalRef: clean(res.externalRef, maxExternalRef), Code: clean(res.code, maxCode), Delay: res.delay,
+	}
+	if res.effect != "" {
+		end.Step.Effect = res.effect
+	}
+	if res.err != nil {
+		end.Message = clean(res.err.Error(), maxMessage)
+	}
+	deadline := time.Now().Add(k.lease)
+	pause := 50 * time.Millisecond
+	for {
+		end.Attempt = held.Attempt()
+		ended, err := s.writeOnce(ctx, end, k)
+		if err == nil || errors.Is(err, fencing.ErrLeaseLost) {
+			return ended, err
+		}
+		dropReadOnly(s.pool, err)
+		if fencing.OutcomeOf(err) == fencing.Unknown {
+			held.Skip()
+			finished, rerr := s.resolve(ctx, held, end.Attempt, c, k, deadline)
+			if rerr != nil {
+				return receipts.Ended{}, rerr
+			}
+			if finished {
+				rows := fencing.MachineOf(c.Kind).Allowed(c.Status, res.event)
+				return receipts.Ended{Status: rows[len(rows)-1].To, Attempt: end.Attempt, Terminal: true}, nil
+			}
+			continue
+		}
+		s.log.WarnContext(ctx, "weir: the end of a try could not be written yet", "run", c.Run, "error", err)
+		if !sleepUntil(ctx, &pause, deadline) {
+			return receipts.Ended{}, errGivenUp
+		}
+	}
+}
+
+func (s *Service) writeOnce(ctx context.Context, end receipts.End, k kindOfOne) (receipts.Ended, error) {
+	ctx, cancel := context.WithTimeout(ctx, min(k.lease/2, 10*time.Second))
+	defer cancel()
+	if end.Event == fencing.Release {
+		return s.release(ctx, end)
+	}
+	return end.Write(ctx, s.pool)
+}
+
+// release hands the run over: given away and rung anew in one transaction, so that it is taken up at once (R5). When
+// the transaction's outcome is unknown, write resolves it like any other.
+func (s *Service) release(ctx context.Context, end receipts.End) (receipts.Ended, error) {
+	tx, err := fencing.Begin(ctx, s.pool)
+	if err != nil {
+		return receipts.Ended{}, err
+	}
+	defer fencing.RollbackQuietly(ctx, tx)
+	ended, err := end.Write(ctx, tx)
+	if err != nil {
+		return ended, err
+	}
+	if !ended.Terminal {
+		l, _, err := fencing.LockRun(ctx, tx, end.Run)
+		if err != nil {
+			return ended, err
+		}
+		if err := fencing.Ring(ctx, tx, s.bells, fencing.Rung{Run: end.Run, Kind: l.Kind, Queue: l.Queue, Priority: l.Priority}); err != nil {
+			return ended, err
+		}
+	}
+	return ended, tx.Commit(ctx)
+}
+
+// resolve finds out what a write did whose answer was lost. It reports whether the write committed.
+func (s *Service) resolve(ctx context.Context, held *fencing.Held, attempt int64, c fencing.Claimed, k kindOfOne, deadline time.Time) (finished bool, err error) {
+	pause := 50 * time.Millisecond
+	for {
+		sent := time.Now()
+		// The pool has thrown the failed connection away, so this is another one.
+		rctx, cancel := context.WithTimeout(ctx, min(k.lease, 10*time.Second))
+		verdict, raised, err := fencing.ResolveDoubt(rctx, s.pool, c.Run, attempt, k.lease)
+		cancel()
+		if err == nil {
+			name := map[fencing.Verdict]string{fencing.StillOwner: "still_owner", fencing.Finished: "finished", fencing.Lost: "lost"}[verdict]
+			s.cfg.Observer.Observe(ctx, DoubtResolved{Run: jobs.RunID(c.Run), Kind: c.Kind, Verdict: name})
+			switch verdict {
+			case fencing.StillOwner:
+				held.Swap(raised, sent)
+				return false, nil
+			case fencing.Finished:
+				return true, nil
+			case fencing.Lost:
+			}
+			return false, fencing.ErrLeaseLost
+		}
+		dropReadOnly(s.pool, err)
+		s.log.WarnContext(ctx, "weir: an unknown outcome could not be resolved yet", "run", c.Run, "error", err)
+		if !sleepUntil(ctx, &pause, deadline) {
+			return false, errGivenUp
+		}
+	}
+}
+
+// sleepUntil waits for a growing pause and reports whether there is time for another go.
+func sleepUntil(ctx context.Context, pause *time.Duration, deadline time.Time) bool {
+	if time.Now().Add(*pause).After(deadline) {
+		return false
+	}
+	timer := time.NewTimer(jitter(*pause))
+	defer timer.Stop()
+	*pause = min(*pause*2, 2*time.Second)
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+func (s *Service) lost(ctx context.Context, held *fencing.Held, c fencing.Claimed, res result, err error) {
+	s.log.WarnContext(ctx, "weir: the lease was lost; nothing was written", "run", c.Run, "attempt", held.Attempt(),
+		"write", string(res.event), "reason", err)
+	s.cfg.Observer.Observe(ctx, LeaseLost{
+		Run: jobs.RunID(c.Run), Kind: c.Kind, Attempt: held.Attempt(), Write: string(res.event),
+	})
+}
+
+// requestCancel notes on the run that somebody cancelled its River job, so that the write that follows ends it.
+func (s *Service) requestCancel(ctx context.Context, run uuid.UUID) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
+	defer cancel()
+	if err := s.cancelInRiver(ctx, run); err != nil {
+		s.log.WarnContext(ctx, "weir: the cancellation of a River job could not be noted yet", "run", run, "error", err)
+		return false
+	}
+	return true
+}
+
+func (s *Service) cancelInRiver(ctx context.Context, run uuid.UUID) error {
+	tx, err := fencing.Begin(ctx, s.pool)
+	if err != nil {
+		return err
+	}
+	defer fencing.RollbackQuietly(ctx, tx)
+	l, found, _, err := receipts.Cancel(ctx, tx, run, fencing.CodeCanceledInRiver)
+	if err != nil || !found || l.Terminal {
+		return err
+	}
+	return tx.Commit(ctx)
+}
