@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"text/tabwriter"
+	"time"
+
+	"github.com/weirqueue/weir/internal/settings"
+	"github.com/weirqueue/weir/migrations"
+)
+
+// MigrateCommand is `worker migrate`.
+type MigrateCommand struct {
+	Up     MigrateUpCommand     `cmd:"" help:"Apply River's and Weir's migrations. Safe when many start at once."`
+	Down   MigrateDownCommand   `cmd:"" help:"Undo Weir's newest migration."`
+	Status MigrateStatusCommand `cmd:"" help:"List the migrations and whether they are applied."`
+}
+
+type migrateSettings struct {
+	settings.Database `embed:""`
+	settings.Log      `embed:""`
+	Timeout           time.Duration `name:"timeout" default:"5m" help:"How long to wait for others that migrate, and for the migrations."`
+}
+
+func (m *migrateSettings) prepare(ctx context.Context) (context.Context, context.CancelFunc, migrations.Options, error) {
+	if err := settings.ValidateMigrate(m.Database, m.Log); err != nil {
+		return nil, nil, migrations.Options{}, err
+	}
+	log := settings.NewLogger(m.Log, os.Stderr)
+	slog.SetDefault(log)
+	ctx, cancel := context.WithTimeout(ctx, m.Timeout)
+	return ctx, cancel, migrations.Options{RiverSchema: m.RiverSchema, Logger: log}, nil
+}
+
+// MigrateUpCommand is `worker migrate up`.
+type MigrateUpCommand struct {
+	migrateSettings `embed:""`
+}
+
+// Run applies what is not applied yet.
+func (c *MigrateUpCommand) Run(ctx context.Context) error {
+	ctx, cancel, opts, err := c.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	return migrations.Up(ctx, c.Database.URL, opts)
+}
+
+// MigrateDownCommand is `worker migrate down`.
+type MigrateDownCommand struct {
+	migrateSettings `embed:""`
+}
+
+// Run undoes Weir's newest migration.
+func (c *MigrateDownCommand) Run(ctx context.Context) error {
+	ctx, cancel, opts, err := c.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	return migrations.Down(ctx, c.Database.URL, opts)
+}
+
+// MigrateStatusCommand is `worker migrate status`.
+type MigrateStatusCommand struct {
+	migrateSettings `embed:""`
+}
+
+// Run lists the migrations.
+func (c *MigrateStatusCommand) Run(ctx context.Context) error {
+	ctx, cancel, opts, err := c.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	list, err := migrations.Status(ctx, c.Database.URL, opts)
+	if err != nil {
+		return err
+	}
+	t := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+	fmt.Fprintln(t, "SOURCE\tVERSION\tNAME\tAPPLIED")
+	for _, m := range list {
+		applied := "no"
+		if m.Applied {
+			applied = "yes"
+		}
+		fmt.Fprintf(t, "%s\t%d\t%s\t%s\n", m.Source, m.Version, m.Name, applied)
+	}
+	return t.Flush()
+}

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/weirqueue/weir/internal/metrics"
+	"github.com/weirqueue/weir/internal/settings"
+	"github.com/weirqueue/weir/workers"
+	"github.com/weirqueue/weir/workers/channel"
+	"github.com/weirqueue/weir/workers/channel/email"
+)
+
+// RunCommand is `worker run`.
+type RunCommand struct {
+	settings.Worker `embed:""`
+}
+
+// Run works until ctx ends.
+func (c *RunCommand) Run(ctx context.Context) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	log := settings.NewLogger(c.Log, os.Stderr)
+	slog.SetDefault(log)
+
+	pool, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer pool.Close()
+	channels, closeChannels, err := openChannels(c.SMTP, log)
+	if err != nil {
+		return err
+	}
+	defer closeChannels()
+
+	var fleet *workers.Fleet
+	measured := metrics.New(func() int {
+		if fleet == nil {
+			return 0
+		}
+		return fleet.Held()
+	})
+	fleet, err = workers.New(pool, c.config(channels, measured, log))
+	if err != nil {
+		return err
+	}
+	listener, err := listen(ctx, c.HTTPAddr, log)
+	if err != nil {
+		return err
+	}
+	group, groupCtx := errgroup.WithContext(ctx)
+	fleetCtx, stopFleet := context.WithCancel(groupCtx)
+	defer stopFleet()
+	served := make(chan struct{})
+	group.Go(func() error {
+		defer close(served)
+		return fleet.Run(fleetCtx)
+	})
+	if listener != nil {
+		group.Go(func() error { return serve(served, listener, fleet, measured) })
+	}
+	return group.Wait()
+}
+
+func (c *RunCommand) connect(ctx context.Context) (*pgxpool.Pool, error) {
+	cfg, err := pgxpool.ParseConfig(c.Database.URL)
+	if err != nil {
+		return nil, fmt.Errorf("%w:\nDATABASE_URL: must be a PostgreSQL URL or keyword/value string", settings.ErrInvalid)
+	}
+	cfg.MaxConns = int32(c.PoolSize.Value()) // #nosec G115 -- validated to be at most 1000
+	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
+		cfg.ConnConfig.RuntimeParams["application_name"] = "weir worker"
+	}
+	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+func (c *RunCommand) config(channels map[string]channel.Channel, observer workers.Observer, log *slog.Logger) *workers.Config {
+	return &workers.Config{
+		Schema:   c.RiverSchema,
+		Channels: channels,
+		Delivery: workers.DeliveryConfig{
+			Queue: c.DeliveryQueue, MaxWorkers: c.DeliveryWorkers.Value(),
+			Lease: c.DeliveryLease.Value(), StepTime: c.DeliveryTime.Value(), ThrottleLimit: c.ThrottleLimit.Value(),
+			Backoff: workers.Backoff{First: c.BackoffFirst.Value(), Max: c.BackoffMax.Value()},
+		},
+		ReaperInterval: c.ReaperInterval.Value(), DoorbellGrace: c.DoorbellGrace.Value(), MaxReaps: c.MaxReaps.Value(),
+		ShutdownGrace: c.ShutdownGrace.Value(), Retention: c.Retention.Value(), KeyRetention: c.KeyRetention.Value(),
+		FetchPollInterval: c.FetchPollInterval.Value(),
+		Observer:          observer, Logger: log,
+	}
+}
+
+func openChannels(s settings.SMTP, log *slog.Logger) (map[string]channel.Channel, func(), error) {
+	if s.Host == "" {
+		log.Warn("no WEIR_SMTP_HOST is set: this process delivers no email, and leaves it to others")
+		return nil, func() {}, nil
+	}
+	password, err := s.Secret()
+	if err != nil {
+		return nil, nil, err
+	}
+	tls := map[string]email.TLSPolicy{"starttls": email.TLSStartTLS, "implicit": email.TLSImplicit, "none": email.TLSNone}
+	mail, err := email.New(email.Config{
+		Host: s.Host, Port: s.Port.Value(), From: s.From, Username: s.Username, Password: password,
+		TLS: tls[s.TLS], HELO: s.Helo, SendTimeout: s.SendTimeout.Value(), MaxConns: s.MaxConns.Value(), Logger: log,
+	})
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w:\n%w", settings.ErrInvalid, err)
+	}
+	return map[string]channel.Channel{"email": mail}, func() { _ = mail.Close() }, nil
+}
+
+const defaultHTTPAddr = "127.0.0.1:8081"
+
+// listen opens the address for health and metrics. Several processes on one machine must not need settings: without
+// one, a taken port is replaced by a free one.
+func listen(ctx context.Context, addr string, log *slog.Logger) (net.Listener, error) {
+	if addr == "off" {
+		return nil, nil //nolint:nilnil // nothing to serve is no error
+	}
+	var lc net.ListenConfig
+	if addr != "" {
+		l, err := lc.Listen(ctx, "tcp", addr)
+		if err != nil {
+			return nil, fmt.Errorf("WEIR_HTTP_ADDR: %w", err)
+		}
+		return l, nil
+	}
+	l, err := lc.Listen(ctx, "tcp", defaultHTTPAddr)
+	if err != nil {
+		if l, err = lc.Listen(ctx, "tcp", "127.0.0.1:0"); err != nil {
+			return nil, fmt.Errorf("WEIR_HTTP_ADDR: %w", err)
+		}
+	}
+	log.Info("serving health and metrics", "addr", l.Addr().String())
+	return l, nil
+}
+
+func serve(done <-chan struct{}, l net.Listener, fleet *workers.Fleet, measured *metrics.Metrics) error {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := fleet.Healthy(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		_, _ = w.Write([]byte("ok\n"))
+	})
+	mux.Handle("GET /metrics", measured.Handler())
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	go func() {
+		<-done
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = server.Shutdown(ctx)
+	}()
+	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+

@@ -1,0 +1,79 @@
+// Package settings is the configuration of the commands: structs that kong fills from flags and the environment, with
+// validation that reports all faults at once. docs/configuration.md is generated from them.
+package settings
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// Duration is a duration setting. Text that is none is a fault that Validate reports with all others, instead of the
+// first thing that ends the parsing.
+type Duration struct {
+	text string
+	d    time.Duration
+	err  error
+}
+
+// UnmarshalText never fails; see check.
+func (v *Duration) UnmarshalText(text []byte) error {
+	v.text = string(text)
+	v.d, v.err = time.ParseDuration(v.text)
+	return nil
+}
+
+// Value is the duration.
+func (v Duration) Value() time.Duration { return v.d }
+
+func (v Duration) check(variable string, low, high time.Duration) error {
+	bound := fmt.Sprintf("a duration from %s to %s, such as 30s or 5m", low, high)
+	if v.err != nil || v.d < low || v.d > high {
+		return Fault(variable, v.text, bound)
+	}
+	return nil
+}
+
+// Int is a whole-number setting; see Duration.
+type Int struct {
+	text string
+	n    int
+	err  error
+}
+
+// UnmarshalText never fails; see check.
+func (v *Int) UnmarshalText(text []byte) error {
+	v.text = string(text)
+	v.n, v.err = strconv.Atoi(v.text)
+	return nil
+}
+
+// Value is the number.
+func (v Int) Value() int { return v.n }
+
+func (v Int) check(variable string, low, high int) error {
+	if v.err != nil || v.n < low || v.n > high {
+		return Fault(variable, v.text, fmt.Sprintf("a whole number from %d to %d", low, high))
+	}
+	return nil
+}
+
+// Fault describes one fault of a configuration.
+func Fault(variable, value, bound string) error {
+	return fmt.Errorf("%s = %q: must be %s", variable, value, bound)
+}
+
+// ErrInvalid is what a configuration with faults matches.
+var ErrInvalid = errors.New("invalid configuration")
+
+func joined(faults ...error) error {
+	err := errors.Join(faults...)
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w:\n%w", ErrInvalid, err)
+}
+
+// ValidatePort reports a port that is none. 0 asks for a free one.
+func ValidatePort(variable string, v Int) error { return joined(v.check(variable, 0, 65535)) }
