@@ -1,0 +1,134 @@
+package email
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/wneessen/go-mail/smtp"
+)
+
+var (
+	errNoStartTLS = errors.New("the server does not offer STARTTLS")
+	errNoAuth     = errors.New("the server offers no way to authenticate that is safe on this connection")
+)
+
+// dialer opens connections on which a mail can be sent at once.
+type dialer struct {
+	cfg     Config
+	tls     *tls.Config
+	connect func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+func newDialer(cfg Config) dialer {
+	t := &tls.Config{MinVersion: tls.VersionTLS12}
+	if cfg.TLSConfig != nil {
+		t = cfg.TLSConfig.Clone()
+		t.MinVersion = max(t.MinVersion, tls.VersionTLS12)
+	}
+	if t.ServerName == "" {
+		t.ServerName = cfg.Host
+	}
+	return dialer{cfg: cfg, tls: t, connect: (&net.Dialer{}).DialContext}
+}
+
+// dial connects and goes through greeting, TLS and authentication. A connection that fails is dropped.
+func (d dialer) dial(ctx context.Context) (*link, *failure) {
+	tcpCtx, cancel := context.WithTimeout(ctx, d.cfg.DialTimeout)
+	defer cancel()
+	conn, err := d.connect(tcpCtx, "tcp", net.JoinHostPort(d.cfg.Host, strconv.Itoa(d.cfg.Port)))
+	if err != nil {
+		return nil, &failure{stage: stageConnect, err: err}
+	}
+	w := &wire{Conn: conn, allowance: maxReplyBytes}
+	stop := w.boundBy(ctx)
+	defer stop()
+	client, f := d.open(ctx, w)
+	if f != nil {
+		w.drop()
+		return nil, f
+	}
+	return &link{wire: w, client: client}, nil
+}
+
+func (d dialer) open(ctx context.Context, w *wire) (*smtp.Client, *failure) {
+	var conn net.Conn = w
+	if d.cfg.TLS == TLSImplicit {
+		t := tls.Client(w, d.tls)
+		if err := t.HandshakeContext(ctx); err != nil {
+			return nil, &failure{stage: stageTLS, err: err}
+		}
+		conn = t
+	}
+	client, err := smtp.NewClient(conn, d.cfg.Host)
+	if err != nil {
+		return nil, &failure{stage: stageGreeting, err: err}
+	}
+	// Addresses are ASCII, so the mail needs no SMTPUTF8; asking for it would make other servers bounce it.
+	client.SkipSMTPUTF8(true)
+	if err := client.Hello(d.cfg.HELO); err != nil {
+		return nil, &failure{stage: stageHello, err: err}
+	}
+	if d.cfg.TLS == TLSStartTLS {
+		if ok, _ := client.Extension("STARTTLS"); !ok {
+			return nil, &failure{stage: stageTLS, err: errNoStartTLS}
+		}
+		// This also forgets what came in the clear after the answer to STARTTLS.
+		if err := client.StartTLS(d.tls); err != nil {
+			return nil, &failure{stage: stageTLS, err: err}
+		}
+	}
+	if d.cfg.Username == "" {
+		return client, nil
+	}
+	_, mechanisms := client.Extension("AUTH")
+	auth, err := d.chooseAuth(strings.Fields(strings.ToUpper(mechanisms)))
+	if err != nil {
+		return nil, &failure{stage: stageAuth, err: err}
+	}
+	if err := client.Auth(auth); err != nil {
+		return nil, &failure{stage: stageAuth, err: err}
+	}
+	return client, nil
+}
+
+// chooseAuth prefers, on an encrypted connection, the mechanisms that work with every kind of password store. In the
+// clear it takes what does not reveal the password; go-mail itself lets PLAIN and LOGIN pass only to this machine.
+func (d dialer) chooseAuth(offered []string) (smtp.Auth, error) {
+	user, pass := d.cfg.Username, d.cfg.Password
+	revealing := []mechanism{
+		{"PLAIN", smtp.PlainAuth("", user, pass, d.cfg.Host, false)},
+		{"LOGIN", smtp.LoginAuth(user, pass, d.cfg.Host, false)},
+	}
+	hiding := []mechanism{
+		{"SCRAM-SHA-256", smtp.ScramSHA256Auth(user, pass)},
+		{"SCRAM-SHA-1", smtp.ScramSHA1Auth(user, pass)},
+		{"CRAM-MD5", smtp.CRAMMD5Auth(user, pass)},
+	}
+	order := append(revealing, hiding...)
+	if d.cfg.TLS == TLSNone {
+		order = hiding
+		if isLocalhost(d.cfg.Host) {
+			order = append(hiding, revealing...)
+		}
+	}
+	for _, m := range order {
+		if slices.Contains(offered, m.name) {
+			return m.auth, nil
+		}
+	}
+	return nil, errNoAuth
+}
+
+type mechanism struct {
+	name string
+	auth smtp.Auth
+}
+
+func isLocalhost(host string) bool {
+	return host == "localhost" || host == "127.0.0.1" || host == "::1"
+}
