@@ -1,0 +1,54 @@
+# What a newcomer needs: `make setup`, `make demo`, `make test`. `make help` lists all.
+
+GO         ?= go
+GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@latest
+MODULES    := . test/compose
+
+.PHONY: help
+help: ## List the targets.
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "%-12s %s\n", $$1, $$2}'
+
+.PHONY: setup
+setup: ## Install what the tests need beside Go: PostgreSQL and Chromium (Debian, Ubuntu), and the Go modules.
+	@sh scripts/setup.sh
+	@for m in $(MODULES); do $(GO) -C $$m mod download || exit 1; done
+
+.PHONY: build
+build: ## Build the commands into bin/.
+	$(GO) build -trimpath=false -o bin/ ./cmd/...
+
+.PHONY: demo
+demo: ## The main job: deliveries, a killed worker, its takeover; pages on 127.0.0.1:8080.
+	$(GO) run ./cmd/worker demo
+
+.PHONY: test
+test: tools ## All tests, with the race detector, browser tests included.
+	$(GO) vet ./...
+	$(GO) test -race -timeout 20m ./...
+	$(GO) -C test/compose test ./...
+
+.PHONY: race
+race: tools ## The tests of what runs concurrently, three times.
+	$(GO) test -race -count 3 -timeout 60m ./internal/fencing/... ./internal/receipts/... ./internal/doorbell/... ./jobs/... ./workers/...
+
+.PHONY: tools
+tools:
+	@sh scripts/setup.sh --check
+
+.PHONY: generate
+generate: ## Write what is generated: docs/state-machines.md, docs/configuration.md.
+	$(GO) generate ./...
+	$(GO) test ./cmd/worker -run TestConfigurationDoc -update
+
+.PHONY: mutants
+mutants: tools ## Remove each guard in turn; its test must fail.
+	$(GO) run ./internal/mutants
+
+.PHONY: lint
+lint: ## golangci-lint, import arrows included. Its first build takes minutes.
+	$(GO) run $(GOLANGCI) run ./...
+
+.PHONY: fmt
+fmt: ## Format.
+	$(GO) run mvdan.cc/gofumpt@v0.12.0 -w $$(git ls-files '*.go')
