@@ -107,7 +107,7 @@ func (c *Client) insertNotification(ctx context.Context, tx pgx.Tx, id uuid.UUID
 			return nil, err
 		}
 		runs[i], bodies[i] = run.String(), string(body)
-		rung[i] = fencing.Rung{Run: run, Kind: KindDelivery, Queue: o.Queue, Priority: o.Priority, At: o.ScheduledAt, Tags: o.Tags}
+		rung[i] = fencing.Rung{Run: run, Kind: KindDelivery, Queue: o.Queue, Priority: o.Priority, At: o.ScheduledAt, Tags: o.Tags, Channel: to.Channel}
 		res.Runs = append(res.Runs, RunRef{ID: RunID(run), Status: StatusPending})
 	}
 	jobs, err := c.bells.Ring(ctx, tx, rung)

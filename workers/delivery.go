@@ -3,6 +3,8 @@ package workers
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -18,7 +20,8 @@ import (
 
 // deliveryArgs are the arguments of a delivery's doorbell.
 type deliveryArgs struct {
-	RunID uuid.UUID `json:"run_id"`
+	RunID   uuid.UUID `json:"run_id"`
+	Channel string    `json:"channel"`
 	// next is how long from now River should ring again. It travels from Work to NextRetry, which River calls with the
 	// same job.
 	next time.Duration
@@ -30,10 +33,12 @@ type deliveryWorker struct {
 	river.WorkerDefaults[deliveryArgs]
 	service *Service
 	kind    kindOfOne
+	slots   channelSlots
 }
 
 func newDeliveryWorker(s *Service) *deliveryWorker {
-	w := &deliveryWorker{service: s}
+	names := slices.Collect(maps.Keys(s.cfg.Channels))
+	w := &deliveryWorker{service: s, slots: newChannelSlots(names, s.cfg.Delivery.MaxWorkers)}
 	w.kind = kindOfOne{
 		kind:  jobs.KindDelivery,
 		step:  receipts.Step{Index: 0, Name: "send", Effect: receipts.AtLeastOnce},
@@ -55,6 +60,11 @@ func (w *deliveryWorker) NextRetry(job *river.Job[deliveryArgs]) time.Time {
 
 // Work delivers.
 func (w *deliveryWorker) Work(ctx context.Context, job *river.Job[deliveryArgs]) error {
+	give, ok := w.slots.take(job.Args.Channel)
+	if !ok {
+		return river.JobSnooze(jitter(2 * time.Second))
+	}
+	defer give()
 	return w.service.work(ctx, job.JobRow, job.Args.RunID, &job.Args.next, w.kind)
 }
 

@@ -29,17 +29,16 @@ func RiverKind(kind string) string { return riverPrefix + kind }
 // QueueOf is the queue of a kind where nobody says otherwise.
 func QueueOf(kind string) string { return riverPrefix + kind }
 
-// Args are the arguments of every doorbell: they name the run, and hold nothing else that could leak or go stale.
+// Args are the arguments of every doorbell: they name the run, and hold nothing that could leak or go stale.
 type Args struct {
 	RunID uuid.UUID `json:"run_id"`
-	kind  string
+	// Channel is the channel of a delivery, so that a worker can see without a look at the run whether it has room.
+	Channel string `json:"channel,omitempty"`
+	kind    string
 }
 
 // Kind is River's name for the job's kind.
 func (a Args) Kind() string { return a.kind }
-
-// ArgsOf makes the arguments of a doorbell.
-func ArgsOf(kind string, run uuid.UUID) Args { return Args{RunID: run, kind: RiverKind(kind)} }
 
 // Bells rings and retires doorbells. It is safe for concurrent use.
 type Bells struct {
@@ -80,7 +79,7 @@ func (b *Bells) Ring(ctx context.Context, tx pgx.Tx, runs []fencing.Rung) ([]int
 	params := make([]river.InsertManyParams, len(runs))
 	for i, r := range runs {
 		params[i] = river.InsertManyParams{
-			Args:       ArgsOf(r.Kind, r.Run),
+			Args:       Args{RunID: r.Run, Channel: r.Channel, kind: RiverKind(r.Kind)},
 			InsertOpts: &river.InsertOpts{MaxAttempts: maxAttempts, Priority: r.Priority, Queue: r.Queue, ScheduledAt: r.At, Tags: r.Tags},
 		}
 	}

@@ -74,6 +74,8 @@ type Rung struct {
 	At time.Time
 	// Tags are shown by River.
 	Tags []string
+	// Channel is a delivery's, where the caller knows it.
+	Channel string
 }
 
 // Reaper ends leases that have run out (R2). It keeps no state between ticks and runs on every node.
