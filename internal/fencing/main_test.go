@@ -11,7 +11,7 @@ import (
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if code == 0 {
-		if err := goleak.Find(goleak.IgnoreTopFunction("internal/poll.runtime_pollWait")); err != nil {
+		if err := goleak.Find(); err != nil {
 			_, _ = os.Stderr.WriteString(err.Error() + "\n")
 			code = 1
 		}

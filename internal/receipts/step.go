@@ -15,9 +15,13 @@ import (
 )
 
 // The receipt takes its attempt from the fence. A lost fence is NULL there and NOT NULL aborts the whole transaction,
-// so nobody can overlook it (L5). A step that has its receipt already is a unique violation, with the same result.
+// so nobody can overlook it (L5). Only ok stops a step of a live run: what a try left that failed or is unknown is
+// overwritten, and a step that is ok already gets a NULL effect, which aborts in the same way.
 const stepReceipt = `insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt, output)
-values (@run, @step_index::integer, @step_name, 'transactional', 'ok', (select attempt from fenced), @step_output)`
+values (@run, @step_index::integer, @step_name, 'transactional', 'ok', (select attempt from fenced), @step_output)
+on conflict (run_id, step_index) do update
+    set effect = case when receipt.outcome <> 'ok' then excluded.effect end, outcome = excluded.outcome, step_name = excluded.step_name,
+        attempt = excluded.attempt, output = excluded.output, external_ref = null, recorded_at = clock_timestamp()`
 
 var stepFences, lastStepFences = map[string]*fencing.Statement{}, map[string]*fencing.Statement{}
 
@@ -74,7 +78,7 @@ func mapFenceError(err error, run uuid.UUID, step int) error {
 	case !errors.As(err, &pgErr) || pgErr.SchemaName != "weir" || pgErr.TableName != "receipt":
 	case pgErr.Code == "23502" && pgErr.ColumnName == "attempt":
 		return fmt.Errorf("step %d of run %s: %w", step, run, fencing.ErrLeaseLost)
-	case pgErr.Code == "23505" && pgErr.ConstraintName == "receipt_pkey":
+	case pgErr.Code == "23502" && pgErr.ColumnName == "effect":
 		return fmt.Errorf("step %d of run %s: %w", step, run, ErrAlreadyDone)
 	}
 	return fmt.Errorf("step %d of run %s: %w", step, run, err)
