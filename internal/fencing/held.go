@@ -132,3 +132,37 @@ func (h *Held) proved(attempt int64, since time.Time) {
 		h.prove(since)
 	}
 }
+
+// verdict is what the row of a run says that a beat could not renew.
+type verdict int
+
+const (
+	undecided verdict = iota
+	locked
+	lost
+	overdue
+)
+
+// judge compares the row, as a beat that was sent at since read it, with the token as it is now: it may have moved on
+// while the beat was under way. A row with an older attempt was read before a doubt was resolved, and says nothing; nor
+// does anything while a doubt is being resolved, or once the owner gives the run away itself.
+//
+// A run that is only locked gets proof of life for one beat: the row's lease was not renewed, so it is no more than that.
+func (h *Held) judge(attempt int64, ownable, isOverdue bool, since time.Time) verdict {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	switch {
+	case h.dropped || h.skipped || h.finishing:
+		return undecided
+	case attempt < h.attempt && ownable:
+		return undecided
+	case attempt != h.attempt || !ownable:
+		return lost
+	case isOverdue:
+		return overdue
+	}
+	if until := since.Add(2 * h.lease / BeatsPerLease); until.After(h.proof.Add(h.lease - margin(h.lease))) {
+		h.watchdog.Reset(time.Until(until))
+	}
+	return locked
+}

@@ -220,18 +220,17 @@ func (k *Keeper) classify(ctx context.Context, rest []dueRun, report *BeatReport
 		return fmt.Errorf("heartbeat: classify: %w", err)
 	}
 	for _, d := range rest {
-		// Compared with the token as it is now: it may have moved on while the beat was under way.
-		now, s := d.held.Attempt(), states[d.held.Run]
-		switch {
-		case s.attempt != now || !s.ownable:
+		s, found := states[d.held.Run]
+		switch d.held.judge(s.attempt, found && s.ownable, s.overdue, sent) {
+		case lost:
 			report.Lost++
 			d.held.end(ErrLeaseLost)
-		case s.overdue:
+		case overdue:
 			report.Overdue++
 			d.held.end(ErrStepDeadline)
-		default:
+		case locked:
 			report.Locked++
-			d.held.proved(now, sent)
+		case undecided:
 		}
 	}
 	return nil
