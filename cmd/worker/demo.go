@@ -111,6 +111,7 @@ func (c *DemoCommand) print(report *demo.Report) error {
 		return report.Print(os.Stdout)
 	}
 	enc := json.NewEncoder(os.Stdout)
+	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(report)
 }

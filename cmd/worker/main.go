@@ -26,7 +26,7 @@ func main() {
 	parser := kong.Must(&cli,
 		kong.Name("worker"),
 		kong.Description("Weir: background work that leaves the world in a known state when something dies halfway."),
-		kong.UsageOnError(),
+		kong.ShortUsageOnError(),
 	)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -27,7 +27,7 @@ type RunCommand struct {
 
 // Run works until ctx ends.
 func (c *RunCommand) Run(ctx context.Context) error {
-	if err := c.Validate(); err != nil {
+	if err := c.Check(); err != nil {
 		return err
 	}
 	log := settings.NewLogger(c.Log, os.Stderr)

@@ -83,8 +83,8 @@ type SMTP struct {
 	MaxConns     Int      `name:"max-conns" env:"WEIR_SMTP_MAX_CONNS" default:"10" help:"Connections to the server at once."`
 }
 
-// Validate reports every fault.
-func (w *Worker) Validate() error {
+// Check reports every fault. (Kong would call a method named Validate by itself, and print its usage.)
+func (w *Worker) Check() error {
 	faults := []error{
 		w.Database.validate(), w.Log.validate(),
 		w.PoolSize.check("WEIR_POOL_SIZE", 2, 1000),
