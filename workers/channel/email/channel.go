@@ -102,6 +102,8 @@ func notAcquired(err error) error {
 		return channel.Throttled(0, "smtp_busy", err)
 	case errors.Is(err, errClosed):
 		return channel.NotSent("smtp_closed", err)
+	case errors.Is(err, context.DeadlineExceeded):
+		return channel.NotSent("smtp_timeout", err)
 	}
 	return channel.NotSent("smtp_canceled", err)
 }

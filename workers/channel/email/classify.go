@@ -29,8 +29,9 @@ func (r reply) errorCode() string {
 var (
 	// authCodes say that the server wants other credentials, or a safer connection for them. RFC 4954, RFC 5248.
 	authCodes = []int{530, 534, 535, 538}
-	// commandCodes say that the server does not know what every server knows.
-	commandCodes = []int{500, 502, 503, 504}
+	// commandCodes say that the server does not know what every server knows. 504 is not among them: to RCPT TO, some
+	// servers say with it that the recipient's domain is incomplete.
+	commandCodes = []int{500, 502, 503}
 	// senderCodes are about the sender and its domain: its address, its credentials, and what SPF, DKIM and reverse
 	// DNS say about it. RFC 3463, RFC 4954, RFC 7372, RFC 7505.
 	senderCodes = []string{

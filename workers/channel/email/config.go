@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/mail"
 	"os"
 	"strings"
@@ -133,7 +134,7 @@ func (c Config) validate() error {
 			fault(field, value, "above 0 and "+bound)
 		}
 	}
-	if !isToken(c.Host) || strings.ContainsAny(c.Host, "/[]@") {
+	if !isToken(c.Host) || strings.ContainsAny(c.Host, "/[]@") || strings.Contains(c.Host, ":") && net.ParseIP(c.Host) == nil {
 		fault("Host", fmt.Sprintf("%q", c.Host), "a host name or an IP address, without a port")
 	}
 	if c.Port < 1 || c.Port > 65535 {

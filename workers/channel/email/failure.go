@@ -57,6 +57,18 @@ func (f *failure) reply() (reply, bool) {
 	return r, true
 }
 
+// text is what may be stored about a failure that is no reply. Errors about what the server sent quote it, whatever it
+// was; while a password is under way it might be that.
+func (f *failure) text() error {
+	switch {
+	case f.stage == stageAuth && !isNetwork(f.err) && !errors.Is(f.err, errNoAuth):
+		return fmt.Errorf("email: %s: no agreement with the server", f.stage)
+	case isProtocol(f.err):
+		return fmt.Errorf("email: %s: %s", f.stage, clean(f.err.Error()))
+	}
+	return fmt.Errorf("email: %s: %w", f.stage, f.err)
+}
+
 // judge turns a failure into what a worker must know.
 func judge(ctx context.Context, f *failure) error {
 	if r, ok := f.reply(); ok {
@@ -68,13 +80,14 @@ func judge(ctx context.Context, f *failure) error {
 		return &channel.Error{Class: classify(f.stage, r), Code: r.errorCode(), Err: err}
 	}
 
-	err := fmt.Errorf("email: %s: %w", f.stage, f.err)
+	err := f.text()
 	var code string
 	switch {
-	case errors.Is(ctx.Err(), context.Canceled):
-		code, err = "smtp_canceled", fmt.Errorf("email: %s: %w: %w", f.stage, context.Cause(ctx), f.err)
 	case ctx.Err() != nil:
-		code, err = "smtp_timeout", fmt.Errorf("email: %s: %w: %w", f.stage, context.Cause(ctx), f.err)
+		code, err = "smtp_timeout", fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		if errors.Is(ctx.Err(), context.Canceled) {
+			code = "smtp_canceled"
+		}
 	case f.stage == stageConnect && errors.As(f.err, new(*net.DNSError)):
 		code = "smtp_dns"
 	case f.stage == stageConnect:
@@ -89,9 +102,6 @@ func judge(ctx context.Context, f *failure) error {
 	}
 	if ctx.Err() == nil {
 		if code, ok := misconfigured(f); ok {
-			if f.stage == stageAuth {
-				err = fmt.Errorf("email: %s: no agreement with the server", f.stage)
-			}
 			return channel.Misconfigured(code, err)
 		}
 	}

@@ -3,6 +3,7 @@ package email
 import (
 	"context"
 	"errors"
+	"io"
 	"net/textproto"
 	"time"
 
@@ -46,7 +47,11 @@ func (l *link) deliver(ctx context.Context, e envelope) *failure {
 	if err := l.command(func() error { return l.client.Rcpt(e.to) }); err != nil {
 		return &failure{stage: stageRcpt, err: err}
 	}
-	data, err := l.client.Data()
+	var data io.WriteCloser
+	err := l.command(func() (err error) {
+		data, err = l.client.Data()
+		return err
+	})
 	if err != nil {
 		return &failure{stage: stageData, err: err}
 	}
@@ -59,24 +64,40 @@ func (l *link) deliver(ctx context.Context, e envelope) *failure {
 	}
 	before := l.wire.written
 	// Close writes the rest of the mail with the dot and waits for the answer.
-	err = data.Close()
+	err = l.command(data.Close)
 	if reply := (*textproto.Error)(nil); errors.As(err, &reply) && reply.Code/100 == 2 {
 		err = nil // RFC 5321 4.2: an unexpected 2yz is a success
 	}
+	dotSent := l.wire.written > before
+	if err == nil && !dotSent {
+		err = errUnasked // Close does not report that it could not write
+	}
 	if err != nil {
-		return &failure{stage: stageAnswer, dotSent: l.wire.written > before, err: err}
+		return &failure{stage: stageAnswer, dotSent: dotSent, err: err}
 	}
 	l.mails++
 	return nil
 }
 
-// command runs one command, if no answer without a question is waiting: with it, every later answer would be taken
-// for that of the command before.
+// command runs one command on a quiet link. An answer counts only as a whole line.
 func (l *link) command(run func() error) error {
+	if err := l.quiet(); err != nil {
+		return err
+	}
+	err := run()
+	if l.wire.readErr != nil {
+		return l.wire.readErr
+	}
+	return err
+}
+
+// quiet fails if an answer without a question is waiting: from then on, every answer would be taken for that of the
+// command before.
+func (l *link) quiet() error {
 	if l.client.Text.R.Buffered() > 0 {
 		return errUnasked
 	}
-	return run()
+	return nil
 }
 
 // quit says goodbye, for timeout at most.

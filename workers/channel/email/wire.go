@@ -19,14 +19,20 @@ type wire struct {
 	written int64
 	// allowance is how many bytes the server may still send in this dialog.
 	allowance int64
+	// readErr is why reading ended. textproto takes what came before it for a line, though it may be half of one.
+	readErr error
 }
 
 func (w *wire) Read(p []byte) (int, error) {
 	if w.allowance <= 0 {
-		return 0, errTooMuchReply
+		w.readErr = errTooMuchReply
+		return 0, w.readErr
 	}
 	n, err := w.Conn.Read(p[:min(int64(len(p)), w.allowance)])
 	w.allowance -= int64(n)
+	if err != nil {
+		w.readErr = err
+	}
 	return n, err
 }
 
