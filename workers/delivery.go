@@ -60,6 +60,9 @@ func (w *deliveryWorker) NextRetry(job *river.Job[deliveryArgs]) time.Time {
 
 // Work delivers.
 func (w *deliveryWorker) Work(ctx context.Context, job *river.Job[deliveryArgs]) error {
+	if name := job.Args.Channel; name != "" && w.service.cfg.Channels[name] == nil {
+		return w.service.block(ctx, job.JobRow, job.Args.RunID, w.kind, "a worker without the channel "+name+" left it to others")
+	}
 	give, ok := w.slots.take(job.Args.Channel)
 	if !ok {
 		return river.JobSnooze(jitter(2 * time.Second))
@@ -76,7 +79,7 @@ func (w *deliveryWorker) send(ctx context.Context, c fencing.Claimed) result {
 	}
 	ch, ok := w.service.cfg.Channels[payload.Channel]
 	if !ok {
-		// Another process may have it; a deploy that forgot it must not kill the backlog.
+		// The doorbell did not name the channel. Another process may have it.
 		err := errors.New("this process has no channel " + payload.Channel)
 		return w.putOff(ctx, c, result{label: payload.Channel, code: "channel_missing", err: err, notSent: true}, 0)
 	}

@@ -55,7 +55,7 @@ type RunClaimed struct {
 type RunNotClaimed struct {
 	Run  jobs.RunID
 	Kind string
-	// Reason is unknown, terminal, owned, not_due, suspect, waits, raced, stopping, unanswered or database.
+	// Reason is unknown, terminal, owned, not_due, suspect, waits, raced, blocked, stopping, unanswered or database.
 	Reason string
 }
 

@@ -80,8 +80,10 @@ func (s *Service) PeriodicJobs() []*river.PeriodicJob {
 
 // Queues are the River queues that this service works, for the River client's Queues.
 func (s *Service) Queues() map[string]river.QueueConfig {
-	return map[string]river.QueueConfig{
-		s.cfg.Delivery.Queue: {MaxWorkers: s.cfg.Delivery.MaxWorkers},
-		maintenanceQueue:     {MaxWorkers: 2},
+	queues := map[string]river.QueueConfig{maintenanceQueue: {MaxWorkers: 2}}
+	// A process without channels would only keep deliveries from those that have some.
+	if len(s.cfg.Channels) > 0 {
+		queues[s.cfg.Delivery.Queue] = river.QueueConfig{MaxWorkers: s.cfg.Delivery.MaxWorkers}
 	}
+	return queues
 }
