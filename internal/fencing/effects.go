@@ -32,7 +32,7 @@ const (
 )
 
 var effects = map[Event]effect{
-	Claim:      {owner: takes, raisesAttempt: true, due: "'infinity'", who: "worker"},
+	Claim:      {owner: takes, raisesAttempt: true, due: "'infinity'::timestamptz", who: "worker"},
 	CommitStep: {fenced: true, owner: renews, reaps: "0", who: "owner"},
 	// Terminal writes keep the attempt, so that whoever looks after an unknown outcome finds its own.
 	Succeed: {fenced: true, owner: gives, reaps: "0", who: "owner"},
