@@ -82,10 +82,10 @@ var insertNotification = fencing.Compile("insert notification", `
 with n as (
     insert into weir.notification (id, run_ids) values (@root::uuid, @runs::text[]::uuid[])
 ), runs as (
-    insert into weir.run (id, root_id, kind, status, queue, priority, max_failures, next_attempt_at, doorbell_id, tags, metadata)
+    insert into weir.run (id, root_id, kind, status, queue, priority, max_failures, next_attempt_at, doorbell_id, needs, tags, metadata)
     select x.run::uuid, @root::uuid, 'delivery', 'pending', @queue, @priority::smallint, @max_failures::integer,
-        coalesce(@scheduled_at::timestamptz, clock_timestamp()), x.job, @tags::text[], @metadata::text::jsonb
-    from unnest(@runs::text[], @jobs::bigint[]) x(run, job)
+        coalesce(@scheduled_at::timestamptz, clock_timestamp()), x.job, array[x.need], @tags::text[], @metadata::text::jsonb
+    from unnest(@runs::text[], @jobs::bigint[], @needs::text[]) x(run, job, need)
 )
 insert into weir.payload (run_id, body, digest)
 select x.run::uuid, convert_to(x.body, 'UTF8'), sha256(convert_to(x.body, 'UTF8'))
@@ -94,7 +94,7 @@ from unnest(@runs::text[], @bodies::text[]) x(run, body)`)
 func (c *Client) insertNotification(ctx context.Context, tx pgx.Tx, id uuid.UUID, n Notification, o *Opts) (*NotifyResult, error) {
 	res := &NotifyResult{ID: NotificationID(id)}
 	rung := make([]fencing.Rung, len(n.To))
-	runs, bodies := make([]string, len(n.To)), make([]string, len(n.To))
+	runs, bodies, needs := make([]string, len(n.To)), make([]string, len(n.To)), make([]string, len(n.To))
 	for i, to := range n.To {
 		run, err := newID()
 		if err != nil {
@@ -106,7 +106,7 @@ func (c *Client) insertNotification(ctx context.Context, tx pgx.Tx, id uuid.UUID
 		if err != nil {
 			return nil, err
 		}
-		runs[i], bodies[i] = run.String(), string(body)
+		runs[i], bodies[i], needs[i] = run.String(), string(body), delivery.Need(to.Channel)
 		rung[i] = fencing.Rung{Run: run, Kind: KindDelivery, Queue: o.Queue, Priority: o.Priority, At: o.ScheduledAt, Tags: o.Tags, Channel: to.Channel}
 		res.Runs = append(res.Runs, RunRef{ID: RunID(run), Status: StatusPending})
 	}
@@ -119,7 +119,7 @@ func (c *Client) insertNotification(ctx context.Context, tx pgx.Tx, id uuid.UUID
 		scheduledAt = &o.ScheduledAt
 	}
 	_, err = tx.Exec(ctx, insertNotification.SQL, insertNotification.Bind(fencing.Args{
-		"root": id.String(), "runs": runs, "jobs": jobs, "bodies": bodies, "queue": o.Queue, "priority": o.Priority,
+		"root": id.String(), "runs": runs, "jobs": jobs, "bodies": bodies, "needs": needs, "queue": o.Queue, "priority": o.Priority,
 		"max_failures": o.MaxAttempts, "scheduled_at": scheduledAt, "tags": o.Tags, "metadata": string(o.Metadata),
 	})...)
 	if err != nil {

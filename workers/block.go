@@ -17,8 +17,7 @@ const maxBlockedPause = 30 * time.Second
 
 // block leaves a run to a process that has what it needs: the reason is noted on the run, no budget is burnt, and the
 // doorbell comes back after a growing pause, so that a capable process gets it.
-func (s *Service) block(ctx context.Context, job *rivertype.JobRow, run uuid.UUID, k kindOfOne, reason string) error {
-	s.notClaimed(ctx, run, k, "blocked")
+func (s *Service) block(ctx context.Context, job *rivertype.JobRow, run uuid.UUID, reason string) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := fencing.Block(ctx, s.pool, run, reason); err != nil {

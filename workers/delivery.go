@@ -39,10 +39,14 @@ type deliveryWorker struct {
 func newDeliveryWorker(s *Service) *deliveryWorker {
 	names := slices.Collect(maps.Keys(s.cfg.Channels))
 	w := &deliveryWorker{service: s, slots: newChannelSlots(names, s.cfg.Delivery.MaxWorkers)}
+	for i, name := range names {
+		names[i] = delivery.Need(name)
+	}
 	w.kind = kindOfOne{
-		kind:  jobs.KindDelivery,
-		step:  receipts.Step{Index: 0, Name: "send", Effect: receipts.AtLeastOnce},
-		lease: s.cfg.Delivery.Lease, stepTime: s.cfg.Delivery.StepTime,
+		offers: names,
+		kind:   jobs.KindDelivery,
+		step:   receipts.Step{Index: 0, Name: "send", Effect: receipts.AtLeastOnce},
+		lease:  s.cfg.Delivery.Lease, stepTime: s.cfg.Delivery.StepTime,
 		do: w.send,
 	}
 	return w
@@ -60,9 +64,6 @@ func (w *deliveryWorker) NextRetry(job *river.Job[deliveryArgs]) time.Time {
 
 // Work delivers.
 func (w *deliveryWorker) Work(ctx context.Context, job *river.Job[deliveryArgs]) error {
-	if name := job.Args.Channel; name != "" && w.service.cfg.Channels[name] == nil {
-		return w.service.block(ctx, job.JobRow, job.Args.RunID, w.kind, "a worker without the channel "+name+" left it to others")
-	}
 	give, ok := w.slots.take(job.Args.Channel)
 	if !ok {
 		return river.JobSnooze(jitter(2 * time.Second))
@@ -77,12 +78,7 @@ func (w *deliveryWorker) send(ctx context.Context, c fencing.Claimed) result {
 	if err != nil {
 		return result{event: fencing.Refuse, outcome: receipts.Failed, code: "payload_unreadable", err: err, notSent: true}
 	}
-	ch, ok := w.service.cfg.Channels[payload.Channel]
-	if !ok {
-		// The doorbell did not name the channel. Another process may have it.
-		err := errors.New("this process has no channel " + payload.Channel)
-		return w.putOff(ctx, c, result{label: payload.Channel, code: "channel_missing", err: err, notSent: true}, 0)
-	}
+	ch := w.service.cfg.Channels[payload.Channel] // there: the claim asked for it
 	sent, err := ch.Send(ctx, channel.Message{
 		RunID: c.Run.String(), IdempotencyKey: c.Run.String() + ":0", Address: payload.Address,
 		Subject: payload.Subject, Text: payload.Text, HTML: payload.HTML, CreatedAt: c.CreatedAt,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,7 +31,7 @@ func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID
 	}
 
 	req := fencing.ClaimRequest{
-		Run: run, Kind: k.kind, Owner: s.owner, Doorbell: job.ID, Lease: k.lease, StepTime: k.stepTime,
+		Run: run, Kind: k.kind, Owner: s.owner, Doorbell: job.ID, Lease: k.lease, StepTime: k.stepTime, Offers: k.offers,
 	}
 	if job.AttemptedAt != nil {
 		req.DoorbellAttemptedAt = *job.AttemptedAt
@@ -39,7 +40,7 @@ func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID
 	claimed, ok, err := s.claim(ctx, req, k.step)
 	var standing fencing.Standing
 	if err == nil && !ok {
-		standing, err = fencing.StandingOf(ctx, s.pool, run)
+		standing, err = fencing.StandingOf(ctx, s.pool, run, k.offers...)
 	}
 	if err == nil && !ok && standing.Reason == fencing.ReasonSuspect && s.takeSuspectSlot() {
 		defer s.giveSuspectSlot()
@@ -50,7 +51,7 @@ func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID
 		return s.claimFailed(ctx, run, k, err)
 	}
 	if !ok {
-		return s.answerUnclaimed(ctx, run, k, standing)
+		return s.answerUnclaimed(ctx, job, run, k, standing)
 	}
 
 	runCtx, held := s.keeper.Hold(ctx, run, claimed.Attempt, k.lease, k.stepTime, sent)
@@ -73,6 +74,7 @@ type kindOfOne struct {
 	kind            string
 	step            receipts.Step
 	lease, stepTime time.Duration
+	offers          []string
 	do              func(ctx context.Context, c fencing.Claimed) result
 }
 
@@ -200,11 +202,14 @@ func (s *Service) claimFailed(ctx context.Context, run uuid.UUID, k kindOfOne, e
 var reasons = map[fencing.Reason]string{
 	fencing.ReasonUnknown: "unknown", fencing.ReasonTerminal: "terminal", fencing.ReasonOwned: "owned",
 	fencing.ReasonNotDue: "not_due", fencing.ReasonSuspect: "suspect", fencing.ReasonWaits: "waits", fencing.ReasonRaced: "raced",
+	fencing.ReasonBlocked: "blocked",
 }
 
-func (s *Service) answerUnclaimed(ctx context.Context, run uuid.UUID, k kindOfOne, st fencing.Standing) error {
+func (s *Service) answerUnclaimed(ctx context.Context, job *rivertype.JobRow, run uuid.UUID, k kindOfOne, st fencing.Standing) error {
 	s.notClaimed(ctx, run, k, reasons[st.Reason])
 	switch st.Reason {
+	case fencing.ReasonBlocked:
+		return s.block(ctx, job, run, "this process lacks "+strings.Join(st.Lacks, ", "))
 	case fencing.ReasonNotDue:
 		return river.JobSnooze(max(st.DueIn, minRetry))
 	case fencing.ReasonSuspect, fencing.ReasonRaced:

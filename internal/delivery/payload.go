@@ -17,6 +17,9 @@ const (
 	MaxFailures = 8
 )
 
+// Need is what a worker must offer to claim a delivery on a channel.
+func Need(channel string) string { return "channel:" + channel }
+
 // Payload is what one delivery sends, and to whom. The order of its fields is part of its canonical form.
 type Payload struct {
 	Notification uuid.UUID `json:"notification"`

@@ -19,7 +19,7 @@ const (
 // ClaimScope picks the run that a claim wants. A claim never takes over a lease, not even one that has run out: only
 // the reaper ends it (R2).
 const ClaimScope = `r.id = @run and r.kind = @kind and r.next_attempt_at <= clock_timestamp()
-      and r.lease_expires_at is null and (r.reaps < 2 or @suspect::boolean)`
+      and r.lease_expires_at is null and (r.reaps < 2 or @suspect::boolean) and r.needs <@ @offers::text[]`
 
 // ClaimFinal is what a claim returns; see Claimed.
 const ClaimFinal = `select fenced.id, fenced.root_id, fenced.kind, fenced.status, fenced.attempt, fenced.reaps, fenced.failures,
@@ -37,6 +37,8 @@ type ClaimRequest struct {
 	Lease, StepTime     time.Duration
 	// Suspect says that this process runs no other suspect.
 	Suspect bool
+	// Offers is what this process has of what runs need. A run that needs more is left to others.
+	Offers []string
 }
 
 // Args are the request as parameters of a claim statement.
@@ -44,6 +46,7 @@ func (c ClaimRequest) Args() Args {
 	return Args{
 		"run": c.Run, "kind": c.Kind, "owner": c.Owner, "doorbell": c.Doorbell,
 		"doorbell_attempted_at": c.DoorbellAttemptedAt, "lease": c.Lease, "step_time": c.StepTime, "suspect": c.Suspect,
+		"offers": append([]string{}, c.Offers...), // never NULL, which would match nothing
 	}
 }
 
@@ -90,6 +93,8 @@ const (
 	ReasonSuspect
 	// ReasonWaits: it waits for a person.
 	ReasonWaits
+	// ReasonBlocked: this process lacks something that it needs; see Standing.Lacks.
+	ReasonBlocked
 	// ReasonRaced: it could have been claimed; somebody was there first.
 	ReasonRaced
 )
@@ -100,23 +105,27 @@ type Standing struct {
 	Status Status
 	// DueIn is what is left until the run is due, by the database's clock.
 	DueIn time.Duration
+	// Lacks is what the run needs and the process does not offer.
+	Lacks []string
 }
 
 var standing = Compile("standing", `
 select kind, status, finished_at is not null, lease_expires_at is not null, next_attempt_at is null, reaps,
-    case when next_attempt_at < 'infinity' then extract(epoch from next_attempt_at - clock_timestamp())::float8 else 0 end
+    case when next_attempt_at < 'infinity' then extract(epoch from next_attempt_at - clock_timestamp())::float8 else 0 end,
+    array(select unnest(needs) except select unnest(@offers::text[]))
 from weir.run where id = @run`)
 
-// StandingOf says why run cannot be claimed now.
-func StandingOf(ctx context.Context, db DB, run uuid.UUID) (Standing, error) {
+// StandingOf says why run cannot be claimed now, by a process that offers what is given.
+func StandingOf(ctx context.Context, db DB, run uuid.UUID, offers ...string) (Standing, error) {
 	var (
 		kind, status           string
 		terminal, owned, waits bool
 		reaps                  int
 		dueIn                  float64
+		lacks                  []string
 	)
-	err := db.QueryRow(ctx, standing.SQL, standing.Bind(Args{"run": run})...).
-		Scan(&kind, &status, &terminal, &owned, &waits, &reaps, &dueIn)
+	err := db.QueryRow(ctx, standing.SQL, standing.Bind(Args{"run": run, "offers": append([]string{}, offers...)})...).
+		Scan(&kind, &status, &terminal, &owned, &waits, &reaps, &dueIn, &lacks)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Standing{Reason: ReasonUnknown}, nil
 	}
@@ -133,6 +142,8 @@ func StandingOf(ctx context.Context, db DB, run uuid.UUID) (Standing, error) {
 		s.Reason = ReasonWaits
 	case dueIn > 0:
 		s.Reason, s.DueIn = ReasonNotDue, time.Duration(dueIn*float64(time.Second))
+	case len(lacks) > 0:
+		s.Reason, s.Lacks = ReasonBlocked, lacks
 	case reaps >= suspectReaps:
 		s.Reason = ReasonSuspect
 	}

@@ -12,13 +12,13 @@
 // partial index, on next_attempt_at, serve the claim, the sweep for silent doorbells and the reaper, and it leaves the
 // lease's own columns out of every index, so that renewing it is a HOT update.
 //
-//	             claim                          succeed, refuse
-//	 due ───────────────────────────▶ owned ───────────────────────▶ terminal
-//	  ▲   attempt + 1, lease,           │ │                             │
-//	  │   next_attempt_at = infinity    │ └── commit_step: the lease    │ redrive
-//	  │                                 │     begins anew               │
-//	  └─────────────────────────────────┴───────────────────────────────┘
-//	    fail_try, snooze, release (owner) or reap (reaper): attempt + 1
+//	            claim                          succeed, refuse
+//	due ───────────────────────────▶ owned ───────────────────────▶ terminal
+//	 ▲   attempt + 1, lease,           │ │                             │
+//	 │   next_attempt_at = infinity    │ └── commit_step: the lease    │ redrive
+//	 │                                 │     begins anew               │
+//	 └─────────────────────────────────┴───────────────────────────────┘
+//	   fail_try, snooze, release (owner) or reap (reaper): attempt + 1
 //
 // # Safety
 //

@@ -32,6 +32,7 @@ create table weir.run (
     cancel_code           text,
     error_code            text,
     error_message         text,
+    needs                 text[]      not null default '{}', -- what a worker must offer to claim it: a channel, a list of steps
     tags                  text[]      not null default '{}',
     metadata              jsonb       not null default '{}',
     output                jsonb,
