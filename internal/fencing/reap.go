@@ -2,6 +2,7 @@ package fencing
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -90,20 +91,23 @@ type Reaper struct {
 	Limit int
 }
 
-// Reap ends up to Limit leases of each machine, and reports what it ended.
+// Reap ends up to Limit leases of each machine, and reports what it ended, also beside an error.
 func (r *Reaper) Reap(ctx context.Context) ([]Reaped, error) {
-	var all []Reaped
+	var (
+		all  []Reaped
+		errs []error
+	)
 	for _, m := range Machines {
 		reaped, err := r.reap(ctx, m, uuid.NullUUID{}, r.Limit)
-		if IsTransient(err) {
+		if err != nil && ctx.Err() == nil {
 			reaped, err = r.reapOneByOne(ctx, m)
 		}
 		all = append(all, reaped...)
 		if err != nil {
-			return all, fmt.Errorf("reap %s: %w", m.Name, err)
+			errs = append(errs, fmt.Errorf("reap %s: %w", m.Name, err))
 		}
 	}
-	return all, nil
+	return all, errors.Join(errs...)
 }
 
 var expired = func() map[string]*Statement {
@@ -116,7 +120,12 @@ select id from weir.run where next_attempt_at = 'infinity' and lease_expires_at 
 	return out
 }()
 
-// reapOneByOne is what a deadlock in the many falls back to (R12): one stubborn row must not keep the others.
+// maxUnanswered is after how many errors that are not PostgreSQL's refusals the one-by-one path gives up: a server that
+// is gone is not asked again for each run.
+const maxUnanswered = 3
+
+// reapOneByOne is what a deadlock, or a row that cannot be reaped at all, falls back to (R12): one stubborn row must not
+// keep the others.
 func (r *Reaper) reapOneByOne(ctx context.Context, m *Machine) ([]Reaped, error) {
 	db, ok := r.DB.(DB)
 	if !ok {
@@ -131,15 +140,26 @@ func (r *Reaper) reapOneByOne(ctx context.Context, m *Machine) ([]Reaped, error)
 	if err != nil {
 		return nil, err
 	}
-	var all []Reaped
+	var (
+		all        []Reaped
+		errs       []error
+		unanswered int
+	)
 	for _, id := range ids {
 		reaped, err := r.reap(ctx, m, uuid.NullUUID{UUID: id, Valid: true}, 1)
-		if err != nil && !IsTransient(err) {
-			return all, err
-		}
 		all = append(all, reaped...)
+		if err == nil || IsTransient(err) {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("run %s: %w", id, err))
+		if OutcomeOf(err) != Refused {
+			unanswered++
+		}
+		if unanswered >= maxUnanswered || ctx.Err() != nil {
+			break
+		}
 	}
-	return all, nil
+	return all, errors.Join(errs...)
 }
 
 func (r *Reaper) reap(ctx context.Context, m *Machine, only uuid.NullUUID, limit int) ([]Reaped, error) {
@@ -188,7 +208,7 @@ func (r *Reaper) reap(ctx context.Context, m *Machine, only uuid.NullUUID, limit
 			if err := CancelLocked(ctx, tx, m, x.Run, CodeCanceledInRiver); err != nil {
 				return nil, err
 			}
-			reaped[i].Terminal = true
+			reaped[i].Status, reaped[i].Attempt, reaped[i].Terminal = m.Allowed(x.Status, Cancel)[0].To, x.Attempt+1, true
 		default:
 			rung = append(rung, Rung{Run: x.Run, Kind: x.Kind, Queue: x.Queue, Priority: x.Priority})
 		}
