@@ -89,7 +89,7 @@ type Config struct {
 	// Defaults to 10 s, or less where SendTimeout leaves less. Together with SendTimeout it is below StepTime.
 	WaitTimeout time.Duration
 
-	// MaxConns is how many connections this Channel opens to Host, idle ones included. Defaults to 4; from 1 to 1000.
+	// MaxConns is how many connections this Channel opens to Host, idle ones included. Defaults to 10; from 1 to 1000.
 	// Each process of a fleet has its own.
 	MaxConns int
 	// MaxIdle is how many connections are kept for the next mail; -1 means none. Defaults to 2, or MaxConns if that is
@@ -109,7 +109,7 @@ func (c Config) withDefaults() Config {
 	c.SendTimeout = cmp.Or(c.SendTimeout, time.Minute)
 	c.DialTimeout = cmp.Or(c.DialTimeout, min(10*time.Second, c.SendTimeout))
 	c.WaitTimeout = cmp.Or(c.WaitTimeout, min(10*time.Second, (StepTime-c.SendTimeout)/2))
-	c.MaxConns = cmp.Or(c.MaxConns, 4)
+	c.MaxConns = cmp.Or(c.MaxConns, 10)
 	c.MaxIdle = cmp.Or(c.MaxIdle, min(2, c.MaxConns))
 	c.IdleTimeout = cmp.Or(c.IdleTimeout, 30*time.Second)
 	c.Logger = cmp.Or(c.Logger, slog.Default())

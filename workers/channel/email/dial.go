@@ -5,17 +5,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/wneessen/go-mail/smtp"
 )
 
-var (
-	errNoStartTLS = errors.New("the server does not offer STARTTLS")
-	errNoAuth     = errors.New("the server offers no way to authenticate that is safe on this connection")
-)
+var errNoStartTLS = errors.New("the server does not offer STARTTLS")
 
 // dialer opens connections on which a mail can be sent at once.
 type dialer struct {
@@ -86,49 +81,12 @@ func (d dialer) open(ctx context.Context, w *wire) (*smtp.Client, *failure) {
 		return client, nil
 	}
 	_, mechanisms := client.Extension("AUTH")
-	auth, err := d.chooseAuth(strings.Fields(strings.ToUpper(mechanisms)))
+	chosen, err := d.chooseAuth(mechanisms)
 	if err != nil {
 		return nil, &failure{stage: stageAuth, err: err}
 	}
-	if err := client.Auth(auth); err != nil {
+	if err := d.authenticate(client.Text, chosen); err != nil {
 		return nil, &failure{stage: stageAuth, err: err}
 	}
 	return client, nil
-}
-
-// chooseAuth prefers, on an encrypted connection, the mechanisms that work with every kind of password store. In the
-// clear it takes what does not reveal the password; go-mail itself lets PLAIN and LOGIN pass only to this machine.
-func (d dialer) chooseAuth(offered []string) (smtp.Auth, error) {
-	user, pass := d.cfg.Username, d.cfg.Password
-	revealing := []mechanism{
-		{"PLAIN", smtp.PlainAuth("", user, pass, d.cfg.Host, false)},
-		{"LOGIN", smtp.LoginAuth(user, pass, d.cfg.Host, false)},
-	}
-	hiding := []mechanism{
-		{"SCRAM-SHA-256", smtp.ScramSHA256Auth(user, pass)},
-		{"SCRAM-SHA-1", smtp.ScramSHA1Auth(user, pass)},
-		{"CRAM-MD5", smtp.CRAMMD5Auth(user, pass)},
-	}
-	order := append(revealing, hiding...)
-	if d.cfg.TLS == TLSNone {
-		order = hiding
-		if isLocalhost(d.cfg.Host) {
-			order = append(hiding, revealing...)
-		}
-	}
-	for _, m := range order {
-		if slices.Contains(offered, m.name) {
-			return m.auth, nil
-		}
-	}
-	return nil, errNoAuth
-}
-
-type mechanism struct {
-	name string
-	auth smtp.Auth
-}
-
-func isLocalhost(host string) bool {
-	return host == "localhost" || host == "127.0.0.1" || host == "::1"
 }

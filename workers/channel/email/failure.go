@@ -101,15 +101,15 @@ func judge(ctx context.Context, f *failure) error {
 		return &UnknownOutcome{Code: code + "_after_data", Err: err}
 	}
 	if ctx.Err() == nil {
-		if code, ok := misconfigured(f); ok {
+		if code, ok := wrongSettings(f); ok {
 			return channel.Misconfigured(code, err)
 		}
 	}
 	return channel.NotSent(code, err)
 }
 
-// misconfigured recognizes failures that are no replies and that the same settings will meet again.
-func misconfigured(f *failure) (code string, ok bool) {
+// wrongSettings recognizes failures that are no replies and that the same settings will meet again.
+func wrongSettings(f *failure) (code string, ok bool) {
 	switch {
 	case errors.Is(f.err, errNoStartTLS):
 		return "smtp_starttls_missing", true

@@ -35,7 +35,7 @@ func (l *link) probe(ctx context.Context, timeout time.Duration) bool {
 	l.wire.allowance = maxReplyBytes
 	stop := l.wire.boundBy(ctx)
 	err := l.command(l.client.Noop)
-	return stop() && err == nil
+	return stop() && err == nil && l.quiet() == nil
 }
 
 // deliver sends one mail. nil means that the server took it. After a failure the link must not be used again: an

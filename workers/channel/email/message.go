@@ -79,7 +79,7 @@ func recipient(address string) (*netmail.Address, error) {
 	to, err := netmail.ParseAddress(address)
 	switch {
 	case err != nil:
-		err = fmt.Errorf("email: the address cannot be read: %w", err)
+		err = errors.New("email: the address cannot be read") // net/mail's own error quotes it
 	case to.Name != "" || to.Address != address:
 		err = errors.New("email: the address must be a plain one such as ada@example.com")
 	case !isPrintableASCII(address):

@@ -54,7 +54,7 @@ func TestSend_LateAnswerIsNotReadAsTheNextOne(t *testing.T) { // EM-01 (c), EM-1
 			return
 		}
 		c.say("550 5.7.1 this one is refused")
-		c.untilGone()
+		c.takeMail()
 	})
 	c := newChannel(t, fake.addr(), within(200*time.Millisecond))
 
@@ -100,7 +100,7 @@ func TestSend_AnyTwoHundredAfterTheDotIsSuccess(t *testing.T) {
 		c.greet()
 		if c.takeMail() {
 			c.say("251 forwarded")
-			c.untilGone()
+			c.takeMail()
 		}
 	})
 	require.NoError(t, send(t, newChannel(t, fake.addr(), nil), message()))
