@@ -47,7 +47,7 @@ func OutcomeOf(err error) Outcome {
 	case errors.As(err, &pgErr):
 		// FATAL errors of class 57P and 08 end the session; when they arrive in the place of an answer, the
 		// statement was rolled back, except that a shutdown may strike between the commit and its answer.
-		if pgErr.Severity == "FATAL" || pgErr.Severity == "PANIC" {
+		if pgErr.SeverityUnlocalized == "FATAL" || pgErr.SeverityUnlocalized == "PANIC" {
 			return Unknown
 		}
 		return Refused
