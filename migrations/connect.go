@@ -73,6 +73,7 @@ func explain(err error) error {
 		refused *pgconn.PgError
 		connect *pgconn.ConnectError
 	)
+	connecting := errors.As(err, &connect)
 	switch {
 	case err == nil:
 		return nil
@@ -81,6 +82,8 @@ func explain(err error) error {
 		// PgBouncer has no code of its own for this.
 		case refused.Code == "08P01" && strings.Contains(refused.Message, "unsupported startup parameter"):
 			return fmt.Errorf("%w (it answered: %s)", ErrPooler, refused.Message)
+		case refused.Code == "42704" && connecting: // undefined_object: a setting that came with version 14
+			return fmt.Errorf("migrations need PostgreSQL 14 or newer: %w", err)
 		case refused.Code == "25006": // read_only_sql_transaction
 			return fmt.Errorf("%w: %w", ErrReadOnly, err)
 		case refused.Code == "57P03": // cannot_connect_now
@@ -89,7 +92,7 @@ func explain(err error) error {
 		return err
 	case errors.Is(err, context.Canceled):
 		return err
-	case errors.As(err, &connect):
+	case connecting:
 		return fmt.Errorf("%w at %s: %w", ErrUnreachable, address(connect.Config), err)
 	default:
 		return err

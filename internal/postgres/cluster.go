@@ -193,6 +193,12 @@ func (c *cluster) stop(ctx context.Context, mode StopMode) error {
 	if out, err := cmd.CombinedOutput(); err != nil && c.postmaster() == pid {
 		return fmt.Errorf("pg_ctl stop: %w: %s", err, lastLines(out))
 	}
+	// pg_ctl waits for the file with the process number to go, which is a moment before the process does.
+	for worksIn(pid, c.data()) {
+		if err := pause(ctx, lockPoll); err != nil {
+			return fmt.Errorf("wait for the end of PostgreSQL: %w", err)
+		}
+	}
 	return nil
 }
 

@@ -83,23 +83,31 @@ func canSeeProcesses() bool {
 	return err == nil
 }
 
-// worksIn reports whether the process lives and works in dir, as every process of a PostgreSQL server does in its data
-// directory. Where that cannot be seen, living is enough.
+// worksIn reports whether the process lives and is one of the server with the data directory dir: PostgreSQL's processes
+// all work in theirs. Where that cannot be seen, living is enough.
 func worksIn(pid int, dir string) bool {
 	if !canSeeProcesses() {
 		err := syscall.Kill(pid, 0)
 		return err == nil || errors.Is(err, syscall.EPERM)
 	}
-	cwd, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "cwd"))
-	return err == nil && cwd == dir
+	proc := filepath.Join("/proc", strconv.Itoa(pid))
+	cwd, err := os.Readlink(filepath.Join(proc, "cwd"))
+	if err != nil || cwd != dir {
+		return false
+	}
+	program, err := os.ReadFile(filepath.Join(proc, "comm")) // it may be somebody's shell that looks around there
+	return err == nil && strings.TrimSpace(string(program)) == "postgres"
 }
 
-// processesIn lists the processes that work in dir, as far as this system shows them.
+// processesIn lists the server processes that work in dir, as far as this system shows them.
 func processesIn(dir string) []int {
+	if !canSeeProcesses() {
+		return nil
+	}
 	entries, _ := os.ReadDir("/proc")
 	var pids []int
 	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil && canSeeProcesses() && worksIn(pid, dir) {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && worksIn(pid, dir) {
 			pids = append(pids, pid)
 		}
 	}

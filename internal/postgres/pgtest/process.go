@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -65,7 +66,7 @@ func (p *process) register(ctx context.Context) error {
 	if err := os.MkdirAll(p.dir, 0o700); err != nil {
 		return err
 	}
-	return p.exclusively(func() (err error) {
+	return p.exclusively(ctx, func() (err error) {
 		p.held, err = os.OpenFile(filepath.Join(p.dir, p.id), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		if err != nil {
 			return err
@@ -78,19 +79,32 @@ func (p *process) register(ctx context.Context) error {
 }
 
 // exclusively runs do in one test process at a time.
-func (p *process) exclusively(do func() error) error {
+func (p *process) exclusively(ctx context.Context, do func() error) error {
 	file, err := os.OpenFile(filepath.Join(p.dir, "lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
-		return fmt.Errorf("lock %s: %w", file.Name(), err)
+	for {
+		err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR) {
+			return fmt.Errorf("lock %s: %w", file.Name(), err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the lock %s: %w", file.Name(), ctx.Err())
+		case <-time.After(lockPoll):
+		}
 	}
 	// Explicitly, because a child that is being forked keeps a lock that is only closed.
 	defer syscall.Flock(int(file.Fd()), syscall.LOCK_UN)
 	return do()
 }
+
+const lockPoll = 10 * time.Millisecond
 
 const testPrefix = "t_"
 

@@ -31,7 +31,7 @@ func (p *process) migratedTemplate(ctx context.Context) (string, error) {
 		return p.template, nil
 	}
 	name := templatePrefix + migrations.Fingerprint()[:16]
-	err := p.exclusively(func() error {
+	err := p.exclusively(ctx, func() error {
 		existing, err := p.databases(ctx, templatePrefix)
 		if err != nil {
 			return err
