@@ -32,9 +32,11 @@ func (deliveryArgs) Kind() string { return doorbell.RiverKind(jobs.KindDelivery)
 type deliveryWorker struct {
 	river.WorkerDefaults[deliveryArgs]
 	service *Service
-	kind    kindOfOne
+	kind    workKind
 	slots   channelSlots
 }
+
+var sendStep = receipts.Step{Index: 0, Name: "send", Effect: receipts.AtLeastOnce}
 
 func newDeliveryWorker(s *Service) *deliveryWorker {
 	names := slices.Collect(maps.Keys(s.cfg.Channels))
@@ -42,12 +44,12 @@ func newDeliveryWorker(s *Service) *deliveryWorker {
 	for i, name := range names {
 		names[i] = delivery.Need(name)
 	}
-	w.kind = kindOfOne{
+	w.kind = workKind{
 		offers: names,
 		kind:   jobs.KindDelivery,
-		step:   receipts.Step{Index: 0, Name: "send", Effect: receipts.AtLeastOnce},
-		lease:  s.cfg.Delivery.Lease, stepTime: s.cfg.Delivery.StepTime,
-		do: w.send,
+		lease:  s.cfg.Delivery.Lease, stepTime: s.cfg.Delivery.StepTime, backoff: s.cfg.Delivery.Backoff,
+		start: &sendStep,
+		do:    w.send,
 	}
 	return w
 }
@@ -73,24 +75,23 @@ func (w *deliveryWorker) Work(ctx context.Context, job *river.Job[deliveryArgs])
 }
 
 // send hands the message to its channel and reads what the outcome means.
-func (w *deliveryWorker) send(ctx context.Context, c fencing.Claimed) result {
+func (w *deliveryWorker) send(ctx context.Context, _ *fencing.Held, c fencing.Claimed) result {
 	payload, err := delivery.Decode(c.Payload, c.Digest)
 	if err != nil {
-		return result{event: fencing.Refuse, outcome: receipts.Failed, code: "payload_unreadable", err: err, notSent: true}
+		return result{step: sendStep, event: fencing.Refuse, outcome: receipts.Failed, code: "payload_unreadable", err: err, notSent: true}
 	}
 	ch := w.service.cfg.Channels[payload.Channel] // there: the claim asked for it
+	step := sendStep
+	step.Effect = receipts.Effect(ch.Effect())
 	sent, err := ch.Send(ctx, channel.Message{
 		RunID: c.Run.String(), IdempotencyKey: c.Run.String() + ":0", Address: payload.Address,
 		Subject: payload.Subject, Text: payload.Text, HTML: payload.HTML, CreatedAt: c.CreatedAt,
 	})
 	if err == nil {
-		return result{
-			event: fencing.Succeed, outcome: receipts.OK, externalRef: sent.ExternalRef, label: payload.Channel,
-			effect: receipts.Effect(ch.Effect()),
-		}
+		return result{step: step, event: fencing.Succeed, outcome: receipts.OK, externalRef: sent.ExternalRef, label: payload.Channel}
 	}
 	res := w.judge(ctx, c, payload.Channel, err)
-	res.effect = receipts.Effect(ch.Effect())
+	res.step = step
 	return res
 }
 

@@ -78,7 +78,7 @@ func (s *Service) followCanceled(ctx context.Context) error {
 	runs, err := s.canceled.Next(ctx)
 	errs := []error{err}
 	for _, run := range runs {
-		err := s.cancelInRiver(ctx, run)
+		_, err := s.cancelInRiver(ctx, run)
 		errs = append(errs, err)
 		if err == nil {
 			s.log.InfoContext(ctx, "weir: canceled a run whose River job was cancelled", "run", run)

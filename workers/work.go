@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -18,11 +19,11 @@ import (
 	"github.com/weirqueue/weir/jobs"
 )
 
-// work carries out one doorbell of a run with a single outside step: claim, act, write how it ended. What it returns
-// is for River only; the run row is the truth, so a stale owner may return anything.
+// work carries out one doorbell of a run: claim, act, write how it ended. What it returns is for River only; the run
+// row is the truth, so a stale owner may return anything.
 //
 // next receives when River should ring again, for NextRetry.
-func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID, next *time.Duration, k kindOfOne) error {
+func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID, next *time.Duration, k workKind) error {
 	s.active.enter()
 	defer s.active.leave()
 	if s.stopping.Load() || s.lastGood.Load() == 0 {
@@ -37,7 +38,7 @@ func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID
 		req.DoorbellAttemptedAt = *job.AttemptedAt
 	}
 	sent := time.Now()
-	claimed, ok, err := s.claim(ctx, req, k.step)
+	claimed, ok, err := s.claim(ctx, req, k.start)
 	var standing fencing.Standing
 	if err == nil && !ok {
 		standing, err = fencing.StandingOf(ctx, s.pool, run, k.offers...)
@@ -45,7 +46,7 @@ func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID
 	if err == nil && !ok && standing.Reason == fencing.ReasonSuspect && s.takeSuspectSlot() {
 		defer s.giveSuspectSlot()
 		req.Suspect, sent = true, time.Now()
-		claimed, ok, err = s.claim(ctx, req, k.step)
+		claimed, ok, err = s.claim(ctx, req, k.start)
 	}
 	if err != nil {
 		return s.claimFailed(ctx, run, k, err)
@@ -69,17 +70,29 @@ func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID
 	return s.conclude(ctx, runCtx, held, claimed, k, result, began, next)
 }
 
-// kindOfOne is a kind whose runs have a single outside step.
-type kindOfOne struct {
+// workKind is how this process works the runs of one kind.
+type workKind struct {
 	kind            string
-	step            receipts.Step
 	lease, stepTime time.Duration
-	offers          []string
-	do              func(ctx context.Context, c fencing.Claimed) result
+	backoff         Backoff
+	// offers is what this process has of what runs need.
+	offers []string
+	// start is the single outside step whose `started` receipt the claim commits; nil where the steps do that.
+	start *receipts.Step
+	do    func(ctx context.Context, held *fencing.Held, c fencing.Claimed) result
+}
+
+func (k workKind) first() receipts.Step {
+	if k.start != nil {
+		return *k.start
+	}
+	return receipts.Step{}
 }
 
 // result is what the handler's outcome means for the run.
 type result struct {
+	// step is the one that the outcome is about.
+	step        receipts.Step
 	event       fencing.Event
 	outcome     receipts.Outcome
 	externalRef string
@@ -88,37 +101,48 @@ type result struct {
 	delay       time.Duration
 	// notSent says that nothing reached the outside, so the run can be handed over at once.
 	notSent bool
-	// label is the channel, for observers; effect is what the channel declares.
-	label  string
-	effect receipts.Effect
+	// label is the channel, for observers.
+	label string
+	// ended is set when the step's own transaction has ended the run already.
+	ended *receipts.Ended
+	// stepOutput and output are the step's and the run's.
+	stepOutput, output json.RawMessage
 }
 
-func (s *Service) claim(ctx context.Context, req fencing.ClaimRequest, step receipts.Step) (fencing.Claimed, bool, error) {
+func (s *Service) claim(ctx context.Context, req fencing.ClaimRequest, start *receipts.Step) (fencing.Claimed, bool, error) {
 	// A claim may wait for the row, but not longer than what it claims.
 	ctx, cancel := context.WithTimeout(ctx, req.Lease/2)
 	defer cancel()
-	return receipts.ClaimStarted(ctx, s.pool, req, step)
+	if start == nil {
+		return receipts.Claim(ctx, s.pool, req)
+	}
+	return receipts.ClaimStarted(ctx, s.pool, req, *start)
 }
 
 // act calls the handler, unless the lease may be over by now: a process that was frozen after the claim must not begin.
-func (s *Service) act(ctx context.Context, held *fencing.Held, c fencing.Claimed, k kindOfOne) (res result) {
+func (s *Service) act(ctx context.Context, held *fencing.Held, c fencing.Claimed, k workKind) (res result) {
 	defer func() {
 		if p := recover(); p != nil {
 			err := fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-			res = result{event: fencing.FailTry, outcome: receipts.Unknown, code: "panic", err: err}
+			res.event, res.outcome, res.code, res.err, res.notSent = fencing.FailTry, receipts.Unknown, "panic", err, false
 		}
 	}()
 	if !held.Alive() || ctx.Err() != nil {
-		return result{event: fencing.FailTry, outcome: receipts.Failed, code: "not_begun", err: context.Cause(ctx), notSent: true}
+		return result{step: k.first(), event: fencing.FailTry, outcome: receipts.Failed, code: "not_begun", err: context.Cause(ctx), notSent: true}
 	}
-	return k.do(ctx, c)
+	res.step = k.first()
+	return k.do(ctx, held, c)
 }
 
 // conclude writes how the try ended and translates it for River.
-func (s *Service) conclude(ctx, runCtx context.Context, held *fencing.Held, c fencing.Claimed, k kindOfOne, res result, began time.Time, next *time.Duration) error {
+func (s *Service) conclude(ctx, runCtx context.Context, held *fencing.Held, c fencing.Claimed, k workKind, res result, began time.Time, next *time.Duration) error {
 	cause := context.Cause(runCtx)
 	canceledInRiver := false
+	if res.event == fencing.FailTry && res.delay == 0 {
+		res.delay = k.backoff.Delay(c.Failures + 1)
+	}
 	switch {
+	case res.ended != nil:
 	case res.event == fencing.Succeed || res.event == fencing.Refuse || cause == nil:
 	case errors.Is(cause, ErrShutdown):
 		if res.event == fencing.FailTry {
@@ -130,15 +154,23 @@ func (s *Service) conclude(ctx, runCtx context.Context, held *fencing.Held, c fe
 			res.event = fencing.Release
 		}
 	case errors.Is(cause, river.ErrJobCancelledRemotely):
-		canceledInRiver = s.requestCancel(ctx, c.Run)
+		done := false
+		if canceledInRiver, done = s.requestCancel(ctx, c.Run); done {
+			return river.JobCancel(&tryError{run: c.Run, code: fencing.CodeCanceledInRiver})
+		}
 	case errors.Is(cause, fencing.ErrStepDeadline) && res.event == fencing.FailTry:
 		res.code = fencing.CodeStepDeadline
 	}
 
 	// From here on the run is given away: the caller's context must not stop that.
 	ctx = context.WithoutCancel(ctx)
-	ended, err := s.write(ctx, held, c, k, res)
-	if err != nil {
+	var (
+		ended receipts.Ended
+		err   error
+	)
+	if res.ended != nil {
+		ended = *res.ended
+	} else if ended, err = s.write(ctx, held, c, k, res); err != nil {
 		s.lost(ctx, held, c, res, err)
 		return nil
 	}
@@ -187,7 +219,7 @@ func riverAnswer(run uuid.UUID, res result, ended receipts.Ended, canceledInRive
 
 // claimFailed answers River when PostgreSQL did not. A claim whose answer was lost may have been made: then nobody
 // works the run until its lease has run out, which the reaper sees; the doorbell has done its part.
-func (s *Service) claimFailed(ctx context.Context, run uuid.UUID, k kindOfOne, err error) error {
+func (s *Service) claimFailed(ctx context.Context, run uuid.UUID, k workKind, err error) error {
 	dropReadOnly(s.pool, err)
 	if fencing.OutcomeOf(err) == fencing.Unknown {
 		s.notClaimed(ctx, run, k, "unanswered")
@@ -205,7 +237,7 @@ var reasons = map[fencing.Reason]string{
 	fencing.ReasonBlocked: "blocked",
 }
 
-func (s *Service) answerUnclaimed(ctx context.Context, job *rivertype.JobRow, run uuid.UUID, k kindOfOne, st fencing.Standing) error {
+func (s *Service) answerUnclaimed(ctx context.Context, job *rivertype.JobRow, run uuid.UUID, k workKind, st fencing.Standing) error {
 	s.notClaimed(ctx, run, k, reasons[st.Reason])
 	switch st.Reason {
 	case fencing.ReasonBlocked:
@@ -219,7 +251,7 @@ func (s *Service) answerUnclaimed(ctx context.Context, job *rivertype.JobRow, ru
 	return nil
 }
 
-func (s *Service) notClaimed(ctx context.Context, run uuid.UUID, k kindOfOne, reason string) {
+func (s *Service) notClaimed(ctx context.Context, run uuid.UUID, k workKind, reason string) {
 	s.cfg.Observer.Observe(ctx, RunNotClaimed{Run: jobs.RunID(run), Kind: k.kind, Reason: reason})
 }
 

@@ -18,15 +18,13 @@ var errGivenUp = errors.New("weir: the database did not answer while the lease l
 // write gives the run away. It tries again for as long as the lease may last, since what it knows, such as that a mail
 // was taken, is known to nobody else. An answer that was lost is resolved by raising the own attempt (R10); the write
 // is then repeated under the new one. It returns ErrLeaseLost when the run is not ours any more.
-func (s *Service) write(ctx context.Context, held *fencing.Held, c fencing.Claimed, k kindOfOne, res result) (receipts.Ended, error) {
+func (s *Service) write(ctx context.Context, held *fencing.Held, c fencing.Claimed, k workKind, res result) (receipts.Ended, error) {
 	held.Finishing()
 	end := receipts.End{
-		Event: res.event, Run: c.Run, Kind: c.Kind, Owner: s.owner, Step: k.step, Outcome: res.outcome,
+		Event: res.event, Run: c.Run, Kind: c.Kind, Owner: s.owner, Step: res.step, Outcome: res.outcome,
 		ExternalRef: clean(res.externalRef, maxExternalRef), Code: clean(res.code, maxCode), Delay: res.delay,
 	}
-	if res.effect != "" {
-		end.Step.Effect = res.effect
-	}
+	end.StepOutput, end.Output = res.stepOutput, res.output
 	if res.err != nil {
 		end.Message = clean(res.err.Error(), maxMessage)
 	}
@@ -58,7 +56,7 @@ func (s *Service) write(ctx context.Context, held *fencing.Held, c fencing.Claim
 	}
 }
 
-func (s *Service) writeOnce(ctx context.Context, end receipts.End, k kindOfOne) (receipts.Ended, error) {
+func (s *Service) writeOnce(ctx context.Context, end receipts.End, k workKind) (receipts.Ended, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(k.lease/2, 10*time.Second))
 	defer cancel()
 	if end.Event == fencing.Release {
@@ -92,7 +90,7 @@ func (s *Service) release(ctx context.Context, end receipts.End) (receipts.Ended
 }
 
 // resolve finds out what a write did whose answer was lost. It reports whether the write committed.
-func (s *Service) resolve(ctx context.Context, held *fencing.Held, attempt int64, c fencing.Claimed, k kindOfOne, deadline time.Time) (finished bool, err error) {
+func (s *Service) resolve(ctx context.Context, held *fencing.Held, attempt int64, c fencing.Claimed, k workKind, deadline time.Time) (finished bool, err error) {
 	pause := 50 * time.Millisecond
 	for {
 		sent := time.Now()
@@ -145,26 +143,28 @@ func (s *Service) lost(ctx context.Context, held *fencing.Held, c fencing.Claime
 	})
 }
 
-// requestCancel notes on the run that somebody cancelled its River job, so that the write that follows ends it.
-func (s *Service) requestCancel(ctx context.Context, run uuid.UUID) bool {
+// requestCancel notes on the run that somebody cancelled its River job, so that the write that follows ends it. done
+// says that the run is canceled already: nothing of it was outside.
+func (s *Service) requestCancel(ctx context.Context, run uuid.UUID) (noted, done bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
-	if err := s.cancelInRiver(ctx, run); err != nil {
+	done, err := s.cancelInRiver(ctx, run)
+	if err != nil {
 		s.log.WarnContext(ctx, "weir: the cancellation of a River job could not be noted yet", "run", run, "error", err)
-		return false
+		return false, false
 	}
-	return true
+	return true, done
 }
 
-func (s *Service) cancelInRiver(ctx context.Context, run uuid.UUID) error {
+func (s *Service) cancelInRiver(ctx context.Context, run uuid.UUID) (done bool, err error) {
 	tx, err := fencing.Begin(ctx, s.pool)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer fencing.RollbackQuietly(ctx, tx)
-	l, found, _, err := receipts.Cancel(ctx, tx, run, fencing.CodeCanceledInRiver)
+	l, found, done, err := receipts.Cancel(ctx, tx, run, fencing.CodeCanceledInRiver)
 	if err != nil || !found || l.Terminal {
-		return err
+		return false, err
 	}
-	return tx.Commit(ctx)
+	return done, tx.Commit(ctx)
 }
