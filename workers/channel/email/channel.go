@@ -52,27 +52,27 @@ func (c *Channel) Send(ctx context.Context, m channel.Message) (channel.Sent, er
 	if err := c.pool.acquire(ctx); err != nil {
 		return channel.Sent{}, notAcquired(err)
 	}
+	giveBack := c.pool.release
+	defer func() { giveBack() }() // after a panic too
+
 	ctx, cancel := context.WithTimeoutCause(ctx, c.cfg.SendTimeout, errSendTimeout)
 	defer cancel()
 	l, f := c.connect(ctx)
 	if f != nil {
-		c.pool.release()
 		return channel.Sent{}, judge(ctx, f)
 	}
-
+	giveBack = func() { c.pool.discard(l) }
 	stop := l.wire.boundBy(ctx)
 	f = l.deliver(ctx, mail)
 	unharmed := stop()
-	switch {
-	case !unharmed || f != nil && !f.orderly():
-		c.pool.discard(l)
-	case f != nil:
-		c.pool.leave(l)
-	default:
-		c.pool.keep(l)
-	}
 	if f != nil {
+		if unharmed && f.orderly() {
+			giveBack = func() { c.pool.leave(l) }
+		}
 		return channel.Sent{}, judge(ctx, f)
+	}
+	if unharmed {
+		giveBack = func() { c.pool.keep(l) }
 	}
 	return channel.Sent{ExternalRef: mail.messageID}, nil
 }

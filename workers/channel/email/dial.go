@@ -42,12 +42,17 @@ func (d dialer) dial(ctx context.Context) (*link, *failure) {
 	w := &wire{Conn: conn, allowance: maxReplyBytes}
 	stop := w.boundBy(ctx)
 	defer stop()
+	var l *link
+	defer func() {
+		if l == nil { // after a panic too
+			w.drop()
+		}
+	}()
 	client, f := d.open(ctx, w)
-	if f != nil {
-		w.drop()
-		return nil, f
+	if f == nil {
+		l = &link{wire: w, client: client}
 	}
-	return &link{wire: w, client: client}, nil
+	return l, f
 }
 
 func (d dialer) open(ctx context.Context, w *wire) (*smtp.Client, *failure) {

@@ -2,6 +2,7 @@ package email
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"sync"
@@ -225,6 +226,19 @@ func TestSend_FailuresGiveTheirPlaceBack(t *testing.T) {
 		require.NotContains(t, err.Error(), "no connection became free")
 	}
 	require.Empty(t, c.pool.slots)
+}
+
+func TestSend_PanicGivesItsPlaceBack(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	sink := startSink(t, smtpsink.Config{TLSConfig: ca.server(t, "127.0.0.1")})
+	c := newChannel(t, sink.Addr(), func(c *Config) {
+		c.TLS, c.TLSConfig = TLSStartTLS, ca.client()
+		c.TLSConfig.VerifyConnection = func(tls.ConnectionState) error { panic("in the application's code") }
+	})
+	require.Panics(t, func() { _ = send(t, c, message()) })
+	require.Empty(t, c.pool.slots)
+	eventually(t, "the connection is dropped", func() bool { return sink.Conns() == 0 })
 }
 
 func TestChannel_IdleConnectionsExpire(t *testing.T) {
