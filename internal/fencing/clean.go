@@ -21,11 +21,17 @@ var pageEnd = Compile("clean page end", `
 select id, created_at < clock_timestamp() - @age::interval
 from (select id, created_at from weir.run where id > @after::uuid order by id limit @page::int) p order by id desc limit 1`)
 
-// The key of a run that goes keeps the answer. Its life begins to run out when the last run under it is gone.
+// Two cleaners may each have runs of one notification. Whoever comes second waits here, so that the statements after
+// this one see what the first has deleted, and the last run out starts the key's expiry.
+var lockNotifications = Compile("lock notifications", `
+select from weir.notification where id = any(@roots::uuid[]) order by id for update`)
+
+// The key of a run that goes keeps the answer. Its life begins to run out when the last run under it is gone, and counts
+// from the moment when the last of them had finished.
 var keepAnswers = Compile("keep answers", `
 with gone as (
     select root, jsonb_agg(jsonb_build_object('run', run, 'status', status, 'code', coalesce(code, ''), 'finished_at', finished_at)
-        order by run) as outcome, max(finished_at) as finished_at
+        order by run) as outcome
     from unnest(@roots::uuid[], @runs::uuid[], @statuses::text[], @codes::text[], @finished::timestamptz[])
         g(root, run, status, code, finished_at)
     group by root
@@ -33,7 +39,8 @@ with gone as (
 update weir.key k set outcome = coalesce(k.outcome, '[]') || gone.outcome,
     expires_at = case when not exists (
         select from weir.notification n join weir.run r on r.id = any(n.run_ids) where n.id = k.run_id
-    ) then gone.finished_at + @keep::interval end
+    ) then (select max((o ->> 'finished_at')::timestamptz) from jsonb_array_elements(coalesce(k.outcome, '[]') || gone.outcome) o)
+        + @keep::interval end
 from gone where k.run_id = gone.root`)
 
 var (
@@ -141,6 +148,9 @@ func deleteVictims(ctx context.Context, tx pgx.Tx, runs, roots []uuid.UUID, keep
 		statuses, codes, finished = append(statuses, status), append(codes, code), append(finished, at)
 		return nil
 	}); err != nil {
+		return 0, err
+	}
+	if _, err := tx.Exec(ctx, lockNotifications.SQL, lockNotifications.Bind(Args{"roots": roots})...); err != nil {
 		return 0, err
 	}
 	if _, err := tx.Exec(ctx, keepAnswers.SQL, keepAnswers.Bind(Args{
