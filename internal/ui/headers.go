@@ -8,8 +8,8 @@ import (
 const (
 	ourPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; " +
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-	// River UI's components set styles from script.
-	riverPolicy = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; " +
+	// River UI's components set styles from script. One of its libraries tries eval, catches the refusal and does without.
+	riverPolicy = "default-src 'self'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; " +
 		"object-src 'none'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
