@@ -119,5 +119,8 @@ func (c *Client) EraseTx(ctx context.Context, tx pgx.Tx, id RunID) error {
 	if err := receipts.Erase(ctx, tx, l.Run); err != nil {
 		return fmt.Errorf("jobs: %w", err)
 	}
+	if err := c.bells.Erase(ctx, tx, l.Run); err != nil {
+		return fmt.Errorf("jobs: %w", err)
+	}
 	return nil
 }

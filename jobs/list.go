@@ -14,6 +14,7 @@ import (
 const (
 	defaultPageSize = 50
 	maxPageSize     = 500
+	maxFilterBytes  = 100
 )
 
 // Filter picks runs for List. The zero value picks the newest 50.
@@ -57,6 +58,16 @@ func (c *Client) List(ctx context.Context, f Filter) (*Page, error) {
 	}
 	if limit < 1 || limit > maxPageSize {
 		return nil, invalid("Filter.Limit", strconv.Itoa(f.Limit), fmt.Sprintf("from 1 to %d, or 0 for %d", maxPageSize, defaultPageSize))
+	}
+	for i, kind := range f.Kinds {
+		if err := validateText(fmt.Sprintf("Filter.Kinds[%d]", i), kind, maxFilterBytes); err != nil {
+			return nil, err
+		}
+	}
+	for i, status := range f.Statuses {
+		if err := validateText(fmt.Sprintf("Filter.Statuses[%d]", i), string(status), maxFilterBytes); err != nil {
+			return nil, err
+		}
 	}
 	before := f.After
 	if before == (RunID{}) {

@@ -1,10 +1,12 @@
 package jobs
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -64,12 +66,13 @@ func (c *Client) NotifyTx(ctx context.Context, tx pgx.Tx, n Notification, opts *
 		return nil, err
 	}
 	if o.IdempotencyKey != "" {
-		taken, err := takeKey(ctx, tx, keyRequest{kind: keyOfNotifications, key: o.IdempotencyKey, run: id, digest: delivery.Digest(asked)})
+		req := keyRequest{kind: keyOfNotifications, key: o.IdempotencyKey, run: id, digest: delivery.Digest(asked)}
+		taken, err := takeKey(ctx, tx, req)
 		if err != nil {
 			return nil, err
 		}
 		if taken != nil {
-			return existingNotification(ctx, tx, taken)
+			return existingNotification(ctx, tx, req, taken)
 		}
 	}
 	return c.insertNotification(ctx, tx, id, n, o)
@@ -128,30 +131,40 @@ func (c *Client) insertNotification(ctx context.Context, tx pgx.Tx, id uuid.UUID
 	return res, nil
 }
 
-var runsOfNotification = fencing.Compile("runs of a notification", `
-select r.id, r.status, coalesce(r.error_code, ''), r.finished_at
-from weir.notification n join weir.run r on r.id = any(n.run_ids) where n.id = @root::uuid order by r.id`)
+// One statement, so one snapshot: the cleaner moves a run's answer from the run to the key.
+var answerOfKey = fencing.Compile("answer of a key", `
+select k.outcome::text, r.id, coalesce(r.status, ''), coalesce(r.error_code, ''), r.finished_at
+from weir.key k left join weir.notification n on n.id = k.run_id left join weir.run r on r.id = any(n.run_ids)
+where k.kind = @kind and k.key = @key and k.run_id = @root::uuid`)
 
 // existingNotification answers a repeat from the runs that are there, and from the key for those that were cleaned.
-func existingNotification(ctx context.Context, tx pgx.Tx, k *takenKey) (*NotifyResult, error) {
-	res := &NotifyResult{ID: NotificationID(k.run), Existing: true, Runs: k.outcome}
-	rows, err := tx.Query(ctx, runsOfNotification.SQL, runsOfNotification.Bind(fencing.Args{"root": k.run.String()})...)
+func existingNotification(ctx context.Context, tx pgx.Tx, req keyRequest, taken *takenKey) (*NotifyResult, error) {
+	res := &NotifyResult{ID: NotificationID(taken.run), Existing: true, Runs: taken.outcome}
+	rows, err := tx.Query(ctx, answerOfKey.SQL, answerOfKey.Bind(fencing.Args{"kind": req.kind, "key": req.key, "root": taken.run.String()})...)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: notify: %w", err)
 	}
-	live, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (RunRef, error) {
-		var (
-			r  RunRef
-			id uuid.UUID
-		)
-		err := row.Scan(&id, &r.Status, &r.ErrorCode, &r.FinishedAt)
-		r.ID = RunID(id)
-		return r, err
+	var (
+		outcome *string
+		id      uuid.NullUUID
+		r       RunRef
+		live    []RunRef
+	)
+	tag, err := pgx.ForEachRow(rows, []any{&outcome, &id, &r.Status, &r.ErrorCode, &r.FinishedAt}, func() error {
+		if r.ID = RunID(id.UUID); id.Valid {
+			live = append(live, r)
+		}
+		r.FinishedAt = nil
+		return nil
 	})
+	if err == nil && tag.RowsAffected() > 0 { // else the key has run out this very moment
+		res.Runs, err = decodeOutcome(outcome)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("jobs: notify: %w", err)
 	}
 	res.Runs = append(res.Runs, live...)
+	slices.SortFunc(res.Runs, func(a, b RunRef) int { return bytes.Compare(a.ID[:], b.ID[:]) })
 	return res, nil
 }
 

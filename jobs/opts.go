@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -104,5 +105,30 @@ func (o *Opts) validateMetadata() error {
 	if !json.Valid(trimmed) || trimmed[0] != '{' || nulEscape.Match(trimmed) || bytes.ContainsRune(trimmed, 0) {
 		return invalid("Opts.Metadata", string(o.Metadata), bound)
 	}
+	if n := unstorableNumber(trimmed); n != "" {
+		return invalid("Opts.Metadata", n, bound+"; it has no number this large or small")
+	}
 	return validateText("Opts.Metadata", string(trimmed), MaxMetadataBytes)
+}
+
+// unstorableNumber returns a number in valid JSON that jsonb, whose numbers are PostgreSQL's numeric, would refuse.
+func unstorableNumber(text []byte) string {
+	const maxExponent = 1000
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.UseNumber()
+	for {
+		token, err := dec.Token()
+		if err != nil {
+			return ""
+		}
+		n, ok := token.(json.Number)
+		if !ok {
+			continue
+		}
+		if _, exponent, ok := strings.Cut(strings.ToLower(n.String()), "e"); ok {
+			if e, err := strconv.Atoi(exponent); err != nil || e > maxExponent || e < -maxExponent {
+				return n.String()
+			}
+		}
+	}
 }

@@ -42,13 +42,15 @@ func (a Args) Kind() string { return a.kind }
 
 // Bells rings and retires doorbells. It is safe for concurrent use.
 type Bells struct {
-	client *river.Client[pgx.Tx]
-	retire *fencing.Statement
+	client        *river.Client[pgx.Tx]
+	retire, erase *fencing.Statement
 }
 
 // New makes bells that ring through client, an insert-only one or any other.
 func New(client *river.Client[pgx.Tx]) *Bells {
-	return &Bells{client: client, retire: fencing.Build("retire doorbells", `
+	return &Bells{client: client, erase: fencing.Build("erase doorbells", `
+update `+Table(client.Schema())+` set tags = '{}'
+where args @> jsonb_build_object('run_id', @run::text) and kind like 'weir\_%' and tags <> '{}'`), retire: fencing.Build("retire doorbells", `
 with old as (
     select j.id, d.reason
     from unnest(@jobs::bigint[], @attempted::timestamptz[], @reasons::text[]) d(job, attempted_at, reason)
@@ -122,4 +124,12 @@ func (b *Bells) Retire(ctx context.Context, tx pgx.Tx, old []fencing.Retired) ([
 		return nil
 	})
 	return canceled, err
+}
+
+// Erase removes what River's jobs of a run say of persons: the tags that the enqueuer gave.
+func (b *Bells) Erase(ctx context.Context, tx pgx.Tx, run uuid.UUID) error {
+	if _, err := tx.Exec(ctx, b.erase.SQL, b.erase.Bind(fencing.Args{"run": run.String()})...); err != nil {
+		return fmt.Errorf("erase doorbells of run %s: %w", run, err)
+	}
+	return nil
 }
