@@ -103,9 +103,12 @@ func (e *pageError) Error() string { return e.sentence }
 
 const (
 	somethingBroke = "Something went wrong here. The log of this server says what."
-	databaseDown   = "The database does not answer. Nothing was changed by this request as far as is known; try again soon."
+	databaseDown   = "The database does not answer. If you asked for a change, it may have been made or not; asking again is safe."
 	notMigrated    = "The database has no tables of this version yet. Run “worker migrate up”."
 )
+
+// statusClientLeft is for the metrics only, by nginx's number: nobody is there to read the answer.
+const statusClientLeft = 499
 
 // problemOf finds the page for an error. Only sentences written for people reach them.
 func problemOf(err error) *pageError {
@@ -130,6 +133,8 @@ func problemOf(err error) *pageError {
 		return &pageError{status: http.StatusNotFound, sentence: "There is no such run. It may have been cleaned away after it finished."}
 	case errors.As(err, &invalid):
 		return &pageError{status: http.StatusBadRequest, sentence: fmt.Sprintf("%s is %q, and must be %s.", invalid.Field, visible(invalid.Value), invalid.Bound)}
+	case errors.Is(err, context.Canceled):
+		return &pageError{status: statusClientLeft, sentence: "The request was given up."}
 	case errors.As(err, &postgres):
 		switch {
 		case postgres.Code == "42P01" || postgres.Code == "3F000" || postgres.Code == "42703":

@@ -62,7 +62,7 @@ async function refresh() {
     if (!inUse() && fresh.innerHTML !== main().innerHTML) put(fresh);
     say("live-state", "This page keeps itself up to date.");
   } catch {
-    say("live-state", "The server does not answer: what is shown may be old.");
+    say("live-state", "This page could not be refreshed: what is shown may be old.");
   } finally {
     busy = false;
   }
