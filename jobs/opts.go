@@ -19,6 +19,9 @@ type Opts struct {
 	// there, another payload is a *KeyReusedError. It answers as long as the run exists, and 30 days from its end.
 	// At most 500 bytes of UTF-8. A key that is given must not be blank; empty means none.
 	IdempotencyKey string
+	// ExclusiveKey allows one live run of the kind with this key at a time; a second one is an *ExclusiveError. For runs of
+	// an application's own kinds. At most 500 bytes of UTF-8. Empty means none.
+	ExclusiveKey string
 	// MaxAttempts is how many failed tries there may be. It is Weir's budget, not River's: snoozes, releases at a
 	// shutdown, and owners that vanish do not count. Defaults to the kind's own, 8 for deliveries.
 	MaxAttempts int
@@ -69,6 +72,7 @@ func (o *Opts) validate() error {
 			faults = append(faults, invalid("Opts.IdempotencyKey", o.IdempotencyKey, "not blank; empty means none"))
 		}
 	}
+	faults = append(faults, validateText("Opts.ExclusiveKey", o.ExclusiveKey, MaxKeyBytes))
 	if o.MaxAttempts < 1 || o.MaxAttempts > MaxFailuresLimit {
 		faults = append(faults, invalid("Opts.MaxAttempts", strconv.Itoa(o.MaxAttempts), fmt.Sprintf("from 1 to %d, or 0 for the default", MaxFailuresLimit)))
 	}

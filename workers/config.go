@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weirqueue/weir/internal/doorbell"
+	"github.com/weirqueue/weir/internal/fencing"
 	"github.com/weirqueue/weir/jobs"
 	"github.com/weirqueue/weir/workers/channel"
 )
@@ -23,6 +24,9 @@ type Config struct {
 	Channels map[string]channel.Channel
 	// Delivery configures notification deliveries.
 	Delivery DeliveryConfig
+
+	// Kinds are the application's own kinds that this process works; see Bind.
+	Kinds []Binding
 
 	// ReaperInterval is how often this process looks for leases that have run out and for runs whose doorbell is
 	// silent, with a jitter of a fifth. Defaults to 5 s; 100 ms to 5 min.
@@ -101,6 +105,15 @@ func (c *Config) withDefaults() *Config {
 	return &out
 }
 
+// beat is how often this process renews leases: as often as its shortest lease asks for.
+func (c *Config) beat() time.Duration {
+	shortest := c.Delivery.Lease
+	for _, b := range c.Kinds {
+		shortest = min(shortest, b.cfg.Lease)
+	}
+	return shortest / fencing.BeatsPerLease
+}
+
 func def[T comparable](field *T, value T) {
 	var zero T
 	if *field == zero {
@@ -146,6 +159,14 @@ func (c *Config) validate() error {
 	between("Delivery.ThrottleLimit", c.Delivery.ThrottleLimit, 0, 365*24*time.Hour)
 	between("Delivery.Backoff.First", c.Delivery.Backoff.First, time.Millisecond, 24*time.Hour)
 	between("Delivery.Backoff.Max", c.Delivery.Backoff.Max, c.Delivery.Backoff.First, 30*24*time.Hour)
+	names := map[string]bool{}
+	for _, b := range c.Kinds {
+		faults = append(faults, b.validate())
+		if b.name != "" && names[b.name] {
+			faults = append(faults, fault("Kinds", b.name, "bound once"))
+		}
+		names[b.name] = true
+	}
 	for _, name := range slices.Sorted(maps.Keys(c.Channels)) {
 		if !channelName.MatchString(name) {
 			faults = append(faults, fault("Channels", name, "named by a lower-case letter, then letters, digits, - and _, at most 63 bytes"))

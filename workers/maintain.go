@@ -89,7 +89,7 @@ func (s *Service) followCanceled(ctx context.Context) error {
 }
 
 func (s *Service) dialHeartbeat(ctx context.Context) (*pgx.Conn, error) {
-	return dialOwn(ctx, s.pool, "weir heartbeat", s.cfg.Delivery.Lease/fencing.BeatsPerLease)
+	return dialOwn(ctx, s.pool, "weir heartbeat", s.cfg.beat())
 }
 
 func (s *Service) reportBeat(r fencing.BeatReport) {

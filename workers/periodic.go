@@ -55,6 +55,11 @@ func (s *Service) addWorkers(w *river.Workers) error {
 	if err := river.AddWorkerSafely(w, newDeliveryWorker(s)); err != nil {
 		return err
 	}
+	for _, b := range s.cfg.Kinds {
+		if err := s.addKind(w, b); err != nil {
+			return err
+		}
+	}
 	if err := river.AddWorkerSafely(w, &cleanWorker{service: s}); err != nil {
 		return err
 	}
@@ -84,6 +89,10 @@ func (s *Service) Queues() map[string]river.QueueConfig {
 	// A process without channels would only keep deliveries from those that have some.
 	if len(s.cfg.Channels) > 0 {
 		queues[s.cfg.Delivery.Queue] = river.QueueConfig{MaxWorkers: s.cfg.Delivery.MaxWorkers}
+	}
+	for _, b := range s.cfg.Kinds {
+		q := queues[b.cfg.Queue] // kinds may share a queue
+		queues[b.cfg.Queue] = river.QueueConfig{MaxWorkers: q.MaxWorkers + b.cfg.MaxWorkers}
 	}
 	return queues
 }

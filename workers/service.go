@@ -92,8 +92,7 @@ func newService(pool *pgxpool.Pool, c *Config) (*Service, error) {
 		suspects: make(chan struct{}, 1),
 		runs:     runs, endRuns: endRuns,
 	}
-	every := c.Delivery.Lease / fencing.BeatsPerLease
-	s.keeper = fencing.NewKeeper(s.dialHeartbeat, every, s.reportBeat)
+	s.keeper = fencing.NewKeeper(s.dialHeartbeat, c.beat(), s.reportBeat)
 	return s, nil
 }
 

@@ -21,7 +21,7 @@ var errGivenUp = errors.New("weir: the database did not answer while the lease l
 func (s *Service) write(ctx context.Context, held *fencing.Held, c fencing.Claimed, k workKind, res result) (receipts.Ended, error) {
 	held.Finishing()
 	end := receipts.End{
-		Event: res.event, Run: c.Run, Kind: c.Kind, Owner: s.owner, Step: res.step, Outcome: res.outcome,
+		Event: res.event, Run: c.Run, Kind: c.Kind, Began: c.Attempt, Owner: s.owner, Step: res.step, Outcome: res.outcome,
 		ExternalRef: clean(res.externalRef, maxExternalRef), Code: clean(res.code, maxCode), Delay: res.delay,
 	}
 	end.StepOutput, end.Output = res.stepOutput, res.output

@@ -24,7 +24,7 @@ type effect struct {
 	who string
 }
 
-var events = []Event{Claim, CommitStep, Succeed, Refuse, FailTry, Snooze, Release, Reap, Cancel, RequestCancel, Redrive}
+var events = []Event{Claim, StartStep, CommitStep, Succeed, Refuse, FailTry, Snooze, Release, Reap, Cancel, RequestCancel, Redrive}
 
 const (
 	stepDeadlinePassed = "(r.step_deadline_at <= clock_timestamp())"
@@ -32,7 +32,9 @@ const (
 )
 
 var effects = map[Event]effect{
-	Claim:      {owner: takes, raisesAttempt: true, due: "'infinity'::timestamptz", who: "worker"},
+	Claim: {owner: takes, raisesAttempt: true, due: "'infinity'::timestamptz", who: "worker"},
+	// It does not reset the reaps: a step that kills its process each time it is begun must run out of them.
+	StartStep:  {fenced: true, owner: renews, who: "owner"},
 	CommitStep: {fenced: true, owner: renews, reaps: "0", who: "owner"},
 	// Terminal writes keep the attempt, so that whoever looks after an unknown outcome finds its own.
 	Succeed: {fenced: true, owner: gives, reaps: "0", who: "owner"},

@@ -14,6 +14,7 @@ type Event string
 // The events of every kind. What each does to attempt, lease and budgets is written once, in effects.
 const (
 	Claim         Event = "claim"          // a worker becomes the owner
+	StartStep     Event = "start_step"     // the owner is about to do something outside
 	CommitStep    Event = "commit_step"    // the owner committed a step that is not the last one
 	Succeed       Event = "succeed"        // the owner committed the last step
 	Refuse        Event = "refuse"         // the owner learned that it will never work
@@ -78,6 +79,7 @@ var Delivery = mustMachine(Machine{
 	Transitions: []Transition{
 		{From: "pending", Event: Claim, To: "processing"},
 		{From: "processing", Event: Succeed, To: "sent"},
+		{From: "processing", Event: StartStep, To: "processing"},
 		{From: "processing", Event: CommitStep, To: "processing"},
 		{From: "processing", Event: Refuse, To: "failed"},
 		{From: "processing", Event: FailTry, When: CancelRequested, To: "failed", Code: CodeCanceled},
@@ -110,6 +112,7 @@ var Steps = mustMachine(Machine{
 	Transitions: []Transition{
 		{From: "queued", Event: Claim, To: "running"},
 		{From: "running", Event: Claim, To: "running"},
+		{From: "running", Event: StartStep, To: "running"},
 		{From: "running", Event: CommitStep, To: "running"},
 		{From: "running", Event: Succeed, To: "succeeded"},
 		{From: "running", Event: Refuse, To: "failed"},

@@ -28,13 +28,16 @@ func Compile(name, text string) *Statement {
 }
 
 // Build is Compile for a statement that depends on configuration, such as River's schema.
-func Build(name, text string) *Statement {
+func Build(name, text string) *Statement { return build(name, text, 0) }
+
+// build numbers the parameters after those that somebody else's text has used.
+func build(name, text string, used int) *Statement {
 	s := &Statement{Name: name}
 	numbers := map[string]string{}
 	s.SQL = parameter.ReplaceAllStringFunc(strings.TrimSpace(text), func(p string) string {
 		if numbers[p] == "" {
 			s.names = append(s.names, p[1:])
-			numbers[p] = fmt.Sprintf("$%d", len(s.names))
+			numbers[p] = fmt.Sprintf("$%d", used+len(s.names))
 		}
 		return numbers[p]
 	})
@@ -68,6 +71,14 @@ type Rider string
 // scope picks the rows, over r: one run by id, or a set. final is the statement that ends it, over fenced.
 func (m *Machine) Transition(name string, e Event, scope, final string, riders ...Rider) *Statement {
 	return Compile(m.Name+"/"+name, "with "+m.transitionCTE(e, scope)+joinRiders(riders)+"\n"+final)
+}
+
+// Composed is Transition with a common table expression of the user's in front of it, whose parameters $1 to $used come
+// first. output is SQL for the run's output, over the user's rows.
+func (m *Machine) Composed(name string, e Event, scope, user, output, final string, used int) *Statement {
+	own := build(m.Name+"/"+name, strings.ReplaceAll(m.transitionCTE(e, scope), "@output", output)+"\n"+final, used)
+	own.SQL = "with " + user + ",\n" + own.SQL
+	return own
 }
 
 func joinRiders(riders []Rider) string {
@@ -157,7 +168,7 @@ func (m *Machine) assignments(e Event) []string {
 		set = append(set, "error_code = coalesce(locked.to_code, @code)", "error_message = @message")
 	case Reap, Cancel, Release:
 		set = append(set, "error_code = coalesce(locked.to_code, r.error_code)")
-	case Claim, CommitStep, RequestCancel:
+	case Claim, StartStep, CommitStep, RequestCancel:
 	}
 	switch e {
 	case Succeed:
@@ -165,7 +176,7 @@ func (m *Machine) assignments(e Event) []string {
 	case Cancel, RequestCancel:
 		set = append(set, "cancel_requested_at = coalesce(r.cancel_requested_at, clock_timestamp())",
 			"cancel_code = coalesce(r.cancel_code, @cancel_code)")
-	case Claim, CommitStep, Refuse, FailTry, Snooze, Release, Reap, Redrive:
+	case Claim, StartStep, CommitStep, Refuse, FailTry, Snooze, Release, Reap, Redrive:
 	}
 	return set
 }

@@ -1,6 +1,7 @@
 package receipts
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,19 +14,24 @@ import (
 	"github.com/weirqueue/weir/internal/fencing"
 )
 
-// The receipt of the step that ends with the try. It carries the owner's attempt, also where the transition raises it.
+// The receipt of the step that ends with the try, where there is something to say about it. It carries the owner's
+// attempt, also where the transition raises it. That a step failed, which is that it surely had no effect, is known only
+// of what this owner began: what another one started or left unknown stays so. All attempts from the claim on are the
+// owner's own, since resolving an unknown COMMIT raises them.
 const settle fencing.Rider = `
     insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt, external_ref, output)
     select fenced.id, @step_index::integer, @step_name, @effect, @outcome, @attempt::bigint, @external_ref, @step_output from fenced
+    where @outcome::text <> ''
     on conflict (run_id, step_index) do update
         set outcome = excluded.outcome, effect = excluded.effect, attempt = excluded.attempt, external_ref = excluded.external_ref,
             output = excluded.output, recorded_at = clock_timestamp()
-        where receipt.outcome <> 'ok'`
+        where receipt.outcome <> 'ok' and (excluded.outcome <> 'failed' or receipt.attempt >= @began::bigint
+            or receipt.outcome not in ('started', 'unknown'))`
 
 // A step that was started and surely did not happen leaves no trace.
 const takeBack fencing.Rider = `
     delete from weir.receipt t using fenced
-    where t.run_id = fenced.id and t.attempt = @attempt::bigint and t.outcome = 'started'`
+    where t.run_id = fenced.id and t.attempt >= @began::bigint and t.outcome = 'started'`
 
 const endedTry fencing.Rider = `
     insert into weir.ended_try (run_id, attempt, claimed_at, doorbell_id, owner, how, error_code, error)
@@ -59,9 +65,11 @@ type End struct {
 	Run     uuid.UUID
 	Kind    string
 	Attempt int64
-	Owner   string
-	// Step and Outcome are the receipt that is settled in the same statement. Release takes an open `started` back
-	// instead.
+	// Began is the attempt of the claim, where the own attempt was raised since. 0 is Attempt.
+	Began int64
+	Owner string
+	// Step and Outcome are the receipt that is settled in the same statement; an empty Outcome says nothing about the
+	// step. Release takes an open `started` back instead.
 	Step        Step
 	Outcome     Outcome
 	ExternalRef string
@@ -97,7 +105,7 @@ func (e End) Write(ctx context.Context, db fencing.DB) (Ended, error) {
 		dueIn float64
 	)
 	err := db.QueryRow(ctx, stmt.SQL, stmt.Bind(fencing.Args{
-		"run": e.Run, "attempt": e.Attempt, "owner": e.Owner, "how": how,
+		"run": e.Run, "attempt": e.Attempt, "began": cmp.Or(e.Began, e.Attempt), "owner": e.Owner, "how": how,
 		"step_index": e.Step.Index, "step_name": e.Step.Name, "effect": string(e.Step.Effect), "outcome": string(e.Outcome),
 		"external_ref": nullText(e.ExternalRef), "step_output": nullJSON(e.StepOutput), "output": nullJSON(e.Output),
 		"code": nullText(e.Code), "message": nullText(e.Message), "delay": e.Delay,

@@ -53,18 +53,35 @@ type StepFence struct {
 // receipt; in both cases PostgreSQL has aborted the transaction, and the step's effects with it. Where the fence is the
 // last thing that a frozen owner did, idle_in_transaction_session_timeout frees its locks.
 func (f StepFence) Write(ctx context.Context, tx pgx.Tx) error {
+	stmt, args := f.Statement()
+	_, err := tx.Exec(ctx, stmt.SQL, args...)
+	return f.MapError(err)
+}
+
+// Statement is what Write executes, for a caller that sends it in a pipeline with its COMMIT. The caller maps the error
+// with MapError.
+func (f StepFence) Statement() (*fencing.Statement, []any) {
 	stmts := stepFences
 	if f.Last {
 		stmts = lastStepFences
 	}
 	stmt := stmts[fencing.MachineOf(f.Kind).Name]
-	_, err := tx.Exec(ctx, stmt.SQL, stmt.Bind(fencing.Args{
+	return stmt, stmt.Bind(fencing.Args{
 		"run": f.Run, "attempt": f.Attempt, "lease": f.Lease, "step_time": f.StepTime,
 		"step_index": f.Step.Index, "step_name": f.Step.Name,
 		"step_output": nullJSON(f.Output), "output": nullJSON(f.RunOutput),
-	})...)
-	return mapFenceError(err, f.Run, f.Step.Index)
+	})
 }
+
+// StepStatements are the statements that Statement may return for a kind, for a connection that prepares them before
+// the step's own SQL can have changed its role.
+func StepStatements(kind string) []*fencing.Statement {
+	name := fencing.MachineOf(kind).Name
+	return []*fencing.Statement{stepFences[name], lastStepFences[name]}
+}
+
+// MapError says what an error of the fence means; see Write.
+func (f StepFence) MapError(err error) error { return mapFenceError(err, f.Run, f.Step.Index) }
 
 // ErrAlreadyDone says that the step has its receipt: somebody else committed it, once.
 var ErrAlreadyDone = errors.New("weir: the step has its receipt already")

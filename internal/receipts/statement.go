@@ -1,0 +1,93 @@
+package receipts
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/weirqueue/weir/internal/fencing"
+)
+
+// ErrTouchedNothing says that a step's statement affected no row.
+var ErrTouchedNothing = errors.New("weir: the step's statement touched no row")
+
+// A newline before the bracket: the user's text may end in a comment. The user's parameters come first, so that their
+// numbers stay.
+const statementFinal = `insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt, output)
+values (@run, @step_index::integer, @step_name, 'transactional', case when exists (select from weir_user_rows) then 'ok' end,
+    (select attempt from fenced), (select jsonb_agg(to_jsonb(weir_user_rows)) from weir_user_rows))
+on conflict (run_id, step_index) do update
+    set effect = case when receipt.outcome <> 'ok' then excluded.effect end, outcome = excluded.outcome, step_name = excluded.step_name,
+        attempt = excluded.attempt, output = excluded.output, external_ref = null, recorded_at = clock_timestamp()
+returning output::text`
+
+// StatementFence is a step of one statement of the user's, with fence and receipt in the same statement.
+type StatementFence struct {
+	StepFence
+	SQL  string
+	Args []any
+}
+
+// Execute runs it: one round trip that commits by itself. It returns the rows that the user's statement returned, as
+// JSON. It returns ErrLeaseLost, ErrAlreadyDone or ErrTouchedNothing when nothing was committed.
+func (f StatementFence) Execute(ctx context.Context, db fencing.DB) (json.RawMessage, error) {
+	stmt := f.compose()
+	args := append(append([]any{}, f.Args...), stmt.Bind(fencing.Args{
+		"run": f.Run, "attempt": f.Attempt, "lease": f.Lease, "step_time": f.StepTime,
+		"step_index": f.Step.Index, "step_name": f.Step.Name,
+	})...)
+	var out *string
+	err := db.QueryRow(ctx, stmt.SQL, args...).Scan(&out)
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == "23502" && pgErr.SchemaName == "weir" && pgErr.TableName == "receipt" && pgErr.ColumnName == "outcome" {
+		return nil, fmt.Errorf("step %d of run %s: %w", f.Step.Index, f.Run, ErrTouchedNothing)
+	}
+	if err := f.MapError(err); err != nil {
+		return nil, err
+	}
+	if out == nil {
+		return nil, nil
+	}
+	return json.RawMessage(*out), nil
+}
+
+type composedKey struct {
+	machine, sql string
+	args         int
+	last         bool
+}
+
+// composed keeps the texts, so that the statement cache of a connection sees the same one again. Applications have few
+// statements; one that writes a new text each time is composed each time.
+var composed struct {
+	sync.Mutex
+	texts map[composedKey]*fencing.Statement
+}
+
+const maxComposed = 1000
+
+func (f StatementFence) compose() *fencing.Statement {
+	m := fencing.MachineOf(f.Kind)
+	key := composedKey{machine: m.Name, sql: f.SQL, args: len(f.Args), last: f.Last}
+	composed.Lock()
+	defer composed.Unlock()
+	if s := composed.texts[key]; s != nil {
+		return s
+	}
+	event := fencing.CommitStep
+	if f.Last {
+		event = fencing.Succeed
+	}
+	s := m.Composed("statement step", event, ownRun, "weir_user_rows as (\n"+strings.TrimRight(strings.TrimSpace(f.SQL), ";")+"\n)",
+		"(select jsonb_agg(to_jsonb(weir_user_rows)) from weir_user_rows)", statementFinal, len(f.Args))
+	if composed.texts == nil || len(composed.texts) >= maxComposed {
+		composed.texts = map[composedKey]*fencing.Statement{}
+	}
+	composed.texts[key] = s
+	return s
+}

@@ -1,0 +1,119 @@
+package workers
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/weirqueue/weir/internal/fencing"
+	"github.com/weirqueue/weir/internal/receipts"
+)
+
+// outside executes a step with an effect outside: commit `started`, act, settle. No transaction is open meanwhile.
+func (t *try) outside(ctx context.Context, s boundStep, last bool, _ receipts.Receipt) (result, bool) {
+	began, res, stop := t.start(ctx, s)
+	if stop {
+		return res, true
+	}
+	if ctx.Err() != nil || !t.held.Alive() {
+		return t.w.notBegun(s.Step, "interrupted", context.Cause(ctx)), true
+	}
+	var (
+		value any
+		err   error
+	)
+	if began {
+		value, err = s.impl.act(ctx, t.in(s))
+	} else {
+		// Somebody else's started: only the provider knows what became of it.
+		var found bool
+		value, found, err = s.impl.ask(ctx, t.in(s))
+		if err == nil && !found {
+			return result{
+				step: s.Step, event: fencing.Refuse, outcome: receipts.Unknown, code: "outcome_unknown",
+				err: errors.New("an earlier try began this step, and the provider does not know of it"),
+			}, true
+		}
+		if err != nil && errors.Is(err, ErrNotSent) {
+			// It says that the question was not asked; about the effect it says nothing.
+			err = fmt.Errorf("ask what happened: %s", err.Error())
+		}
+	}
+	var out json.RawMessage
+	if err == nil {
+		out, err = encode(value)
+		if err != nil { // it happened, and what it returned cannot be kept
+			return result{step: s.Step, event: fencing.Refuse, outcome: receipts.Unknown, code: "output_unstorable", err: err}, true
+		}
+	}
+	if err != nil {
+		return t.failed(s, err), true
+	}
+	if last {
+		return result{step: s.Step, event: fencing.Succeed, outcome: receipts.OK, stepOutput: out, output: out}, true
+	}
+	return t.settle(ctx, s, out)
+}
+
+func (t *try) point(s boundStep) receipts.Outside {
+	k := t.w.kind
+	return receipts.Outside{Run: t.claimed.Run, Kind: k.kind, Attempt: t.held.Attempt(), Step: s.Step, Lease: k.lease, StepTime: k.stepTime}
+}
+
+// start commits `started`. began is false where a Reconciled step must be asked about instead.
+func (t *try) start(ctx context.Context, s boundStep) (began bool, res result, stop bool) {
+	service := t.w.service
+	writeCtx, cancel := context.WithTimeout(ctx, min(t.w.kind.lease/2, 10*time.Second))
+	defer cancel()
+	sent := time.Now()
+	began, cancelRequested, err := t.point(s).Start(writeCtx, service.pool)
+	switch {
+	case errors.Is(err, fencing.ErrLeaseLost):
+		res, stop = t.lost(s)
+		return false, res, stop
+	case err != nil:
+		dropReadOnly(service.pool, err)
+		return false, t.w.notBegun(s.Step, "database", err), true
+	case cancelRequested && began:
+		return false, t.w.notBegun(s.Step, fencing.CodeCanceled, errors.New("cancel was requested")), true
+	}
+	t.held.Renewed(sent)
+	return began, result{}, false
+}
+
+// settle commits that the step is ok. It tries for as long as the lease may last: what it knows, nobody else does.
+func (t *try) settle(ctx context.Context, s boundStep, out json.RawMessage) (result, bool) {
+	k, service := t.w.kind, t.w.service
+	ctx = context.WithoutCancel(ctx)
+	deadline := time.Now().Add(k.lease)
+	pause := 50 * time.Millisecond
+	for {
+		sent := time.Now()
+		writeCtx, cancel := context.WithTimeout(ctx, min(k.lease/2, 10*time.Second))
+		cancelRequested, err := t.point(s).Settle(writeCtx, service.pool, out, "")
+		cancel()
+		switch {
+		case err == nil && cancelRequested:
+			t.outputs[s.Name] = out
+			return t.w.interrupted(s.Step, fencing.CodeCanceled, errors.New("cancel was requested")), true
+		case err == nil:
+			t.held.Renewed(sent)
+			return t.committed(s, out, false)
+		case errors.Is(err, fencing.ErrLeaseLost):
+			return t.lost(s)
+		}
+		dropReadOnly(service.pool, err)
+		if fencing.OutcomeOf(err) == fencing.Unknown {
+			done, res, stop := t.settleDoubt(ctx, s, out, false)
+			if done {
+				return res, stop
+			}
+			continue // under the new attempt
+		}
+		if !sleepUntil(ctx, &pause, deadline) {
+			return result{step: s.Step, event: fencing.FailTry, outcome: receipts.Unknown, code: "database", err: err}, true
+		}
+	}
+}

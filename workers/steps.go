@@ -1,0 +1,231 @@
+package workers
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/riverqueue/river"
+
+	"github.com/weirqueue/weir/internal/doorbell"
+	"github.com/weirqueue/weir/internal/fencing"
+	"github.com/weirqueue/weir/internal/operation"
+	"github.com/weirqueue/weir/internal/receipts"
+	"github.com/weirqueue/weir/jobs"
+)
+
+// stepsArgs are the arguments of the doorbell of an application's own kind.
+type stepsArgs struct {
+	RunID uuid.UUID `json:"run_id"`
+	kind  string
+	next  time.Duration
+}
+
+func (a stepsArgs) Kind() string { return a.kind }
+
+// stepsWorker carries out the runs of one kind of the application's own.
+type stepsWorker struct {
+	river.WorkerDefaults[stepsArgs]
+	service *Service
+	binding Binding
+	kind    workKind
+}
+
+func newStepsWorker(s *Service, b Binding) *stepsWorker {
+	w := &stepsWorker{service: s, binding: b}
+	w.kind = workKind{
+		kind: b.name, lease: b.cfg.Lease, stepTime: b.cfg.StepTime, backoff: b.cfg.Backoff, offers: []string{b.need},
+		do: w.run,
+	}
+	return w
+}
+
+// Timeout is finite, since River never rescues a job without one, and above everything that a run may take.
+func (w *stepsWorker) Timeout(*river.Job[stepsArgs]) time.Duration {
+	return time.Duration(len(w.binding.steps))*(w.kind.stepTime+w.kind.lease) + w.kind.lease + time.Minute
+}
+
+// NextRetry passes on when the run is due, by the database's clock, as a delay from now.
+func (w *stepsWorker) NextRetry(job *river.Job[stepsArgs]) time.Time {
+	return time.Now().Add(max(job.Args.next, minRetry))
+}
+
+// Work carries the run on.
+func (w *stepsWorker) Work(ctx context.Context, job *river.Job[stepsArgs]) error {
+	return w.service.work(ctx, job.JobRow, job.Args.RunID, &job.Args.next, w.kind)
+}
+
+// addKind registers a kind with River under its own name.
+func (s *Service) addKind(workers *river.Workers, b Binding) (err error) {
+	defer func() {
+		if p := recover(); p != nil { // River's own function for arguments that carry their kind panics
+			err = fmt.Errorf("kind %s: %v", b.name, p)
+		}
+	}()
+	river.AddWorkerArgs(workers, stepsArgs{kind: doorbell.RiverKind(b.name)}, newStepsWorker(s, b))
+	return nil
+}
+
+// try is one try of a run: what its steps share.
+type try struct {
+	w       *stepsWorker
+	held    *fencing.Held
+	claimed fencing.Claimed
+	payload any
+	outputs map[string]json.RawMessage
+}
+
+// run goes on after the last receipt: it never executes a step that has one.
+func (w *stepsWorker) run(ctx context.Context, held *fencing.Held, c fencing.Claimed) result {
+	first := w.binding.steps[0].Step
+	frozen, err := operation.Decode(c.Payload, c.Digest)
+	if err == nil && frozen.Kind != w.binding.name {
+		err = fmt.Errorf("the payload is of kind %s", frozen.Kind)
+	}
+	t := &try{w: w, held: held, claimed: c, outputs: map[string]json.RawMessage{}}
+	if err == nil {
+		t.payload, err = w.binding.decode(frozen.Payload)
+	}
+	if err != nil {
+		return result{step: first, event: fencing.Refuse, outcome: receipts.Failed, code: "payload_unreadable", err: err, notSent: true}
+	}
+	done, err := receipts.List(ctx, w.service.pool, c.Run)
+	if err != nil {
+		return w.interrupted(first, "database", err)
+	}
+	byIndex := map[int]receipts.Receipt{}
+	for _, r := range done {
+		byIndex[r.Step.Index] = r
+	}
+	for i, s := range w.binding.steps {
+		if r, ok := byIndex[i]; ok && r.Outcome == receipts.OK {
+			t.outputs[s.Name] = r.Output
+			continue
+		}
+		if ctx.Err() != nil {
+			return w.interrupted(s.Step, "interrupted", context.Cause(ctx))
+		}
+		if res, stop := t.step(ctx, i, byIndex[i]); stop {
+			return res
+		}
+	}
+	// Every step has its receipt, and none was the last: the run ends with what is there.
+	last := w.binding.steps[len(w.binding.steps)-1]
+	return result{step: last.Step, event: fencing.Succeed, outcome: receipts.OK, output: t.outputs[last.Name], stepOutput: t.outputs[last.Name]}
+}
+
+// interrupted is a try that ends between steps: nothing of it is outside, and nothing is known of the step that would
+// have been next.
+func (w *stepsWorker) interrupted(step receipts.Step, code string, err error) result {
+	return result{step: step, event: fencing.FailTry, code: code, err: err, notSent: true}
+}
+
+// notBegun is a try that ends after `started` may have been written, and before anything was done outside.
+func (w *stepsWorker) notBegun(step receipts.Step, code string, err error) result {
+	res := w.interrupted(step, code, err)
+	res.outcome = receipts.Failed
+	return res
+}
+
+// step executes one step. stop says that the try ends with the result.
+func (t *try) step(ctx context.Context, i int, r receipts.Receipt) (res result, stop bool) {
+	s := t.w.binding.steps[i]
+	defer func() {
+		if p := recover(); p != nil {
+			res, stop = result{
+				step: s.Step, event: fencing.FailTry, outcome: outcomeOfPanic(s.Effect), code: "panic",
+				err: fmt.Errorf("panic: %v\n%s", p, debug.Stack()), notSent: s.Effect == receipts.Transactional,
+			}, true
+		}
+	}()
+	last := i == len(t.w.binding.steps)-1
+	switch {
+	case s.impl.live != nil:
+		return t.live(ctx, s, last)
+	case s.impl.statement != nil:
+		return t.statement(ctx, s, last)
+	default:
+		return t.outside(ctx, s, last, r)
+	}
+}
+
+func outcomeOfPanic(e receipts.Effect) receipts.Outcome {
+	if e == receipts.Transactional {
+		return receipts.Failed
+	}
+	return receipts.Unknown
+}
+
+func (t *try) in(s boundStep) callIn {
+	return callIn{
+		run: jobs.RunID(t.claimed.Run), payload: t.payload, step: s.Index, attempt: t.held.Attempt(),
+		key: fmt.Sprintf("%s:%d", t.claimed.Run, s.Index), outputs: t.outputs,
+	}
+}
+
+// failed reads what a step's error means.
+func (t *try) failed(s boundStep, err error) result {
+	res := result{step: s.Step, event: fencing.FailTry, outcome: receipts.Unknown, code: "error", err: err}
+	if s.Effect == receipts.Transactional || errors.Is(err, ErrNotSent) {
+		res.outcome, res.notSent = receipts.Failed, true
+	}
+	var (
+		refused *RefusedError
+		later   *LaterError
+	)
+	switch {
+	case errors.As(err, &refused):
+		res.event, res.code = fencing.Refuse, refused.Code
+	case errors.As(err, &later):
+		res.event, res.code, res.delay = fencing.Snooze, "later", max(later.After, minRetry)
+	case errors.Is(err, ErrOutput):
+		res.event, res.code = fencing.Refuse, "output_unstorable"
+	case fencing.IsTransient(err):
+		// Another transaction was in the way: it says nothing about the run (R11).
+		res.event, res.code, res.delay = fencing.Snooze, "contention", jitter(200*time.Millisecond)
+	}
+	return res
+}
+
+// encode makes an output storable before anything is committed with it (PL-13).
+func encode(out any) (json.RawMessage, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(out); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
+	}
+	text := bytes.TrimSpace(b.Bytes())
+	if len(text) > jobs.MaxOutputBytes {
+		return nil, fmt.Errorf("%w: it has %d bytes", ErrOutput, len(text))
+	}
+	// jsonb stores no NUL; encoding/json has replaced everything else that it would refuse.
+	if bytes.Contains(text, []byte(`\u0000`)) {
+		return nil, fmt.Errorf("%w: it holds a NUL", ErrOutput)
+	}
+	return text, nil
+}
+
+// committed goes on after a step that has its receipt; after the last one the run has ended.
+func (t *try) committed(s boundStep, out json.RawMessage, last bool) (result, bool) {
+	t.outputs[s.Name] = out
+	if !last {
+		return result{}, false
+	}
+	m := fencing.MachineOf(t.claimed.Kind)
+	to := m.Allowed(t.claimed.Status, fencing.Succeed)[0].To
+	return result{
+		step: s.Step, event: fencing.Succeed, outcome: receipts.OK,
+		ended: &receipts.Ended{Status: to, Attempt: t.held.Attempt(), Terminal: true},
+	}, true
+}
+
+// lost ends a try whose fence was refused. The write that follows is refused too, and says so.
+func (t *try) lost(s boundStep) (result, bool) {
+	return t.w.interrupted(s.Step, "lease_lost", fencing.ErrLeaseLost), true
+}
