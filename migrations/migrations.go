@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/pressly/goose/v3"
 	"github.com/riverqueue/river/rivermigrate"
 )
@@ -56,8 +57,12 @@ func Up(ctx context.Context, databaseURL string, opts Options) error {
 	})
 }
 
+// ErrNewer: a migration is to be rolled back that this version of Weir does not have.
+var ErrNewer = errors.New("the database has a migration that this version of Weir does not know: " +
+	"roll back with the newer version that applied it")
+
 // Down rolls back the newest of Weir's migrations that is applied, and with it the data that it made room for. When
-// none is, it does nothing. It never touches River's.
+// none is, it does nothing. It never touches River's. It fails with [ErrNewer] when a newer version of Weir was here.
 func Down(ctx context.Context, databaseURL string, opts Options) error {
 	opts = opts.withDefaults()
 	return locked(ctx, databaseURL, opts, func(ctx context.Context, s *session) error {
@@ -92,11 +97,19 @@ func DownAll(ctx context.Context, databaseURL string, opts Options) error {
 			}
 			// One transaction: when the schema cannot go, the table stays too, and DownAll can be called again.
 			if _, err := s.pool.Exec(ctx, "drop table "+versionTable+"; drop schema weir"); err != nil {
-				return fmt.Errorf("remove schema weir: %w", err)
+				return fmt.Errorf("remove schema weir: %w%s", err, detail(err))
 			}
 		}
 		return s.migrateRiver(ctx, opts.Logger, rivermigrate.DirectionDown, &rivermigrate.MigrateOpts{TargetVersion: -1})
 	})
+}
+
+// detail is what PostgreSQL adds to an error, such as the names of the objects that are in the way.
+func detail(err error) string {
+	if refused := (*pgconn.PgError)(nil); errors.As(err, &refused) && refused.Detail != "" {
+		return ": " + refused.Detail
+	}
+	return ""
 }
 
 func (s *session) migrateRiver(ctx context.Context, log *slog.Logger, to rivermigrate.Direction, opts *rivermigrate.MigrateOpts) error {
@@ -125,10 +138,8 @@ func (s *session) report(ctx context.Context, log *slog.Logger, done []*goose.Mi
 	case partial != nil:
 		return fmt.Errorf("Weir's migration %s: %w", partial.Failed.Source.Path, partial.Err)
 	case errors.Is(err, goose.ErrVersionNotFound):
-		return fmt.Errorf("%w: roll back with the newer version of Weir that applied it", errNewer)
+		return ErrNewer
 	default:
 		return fmt.Errorf("Weir's migrations: %w", err)
 	}
 }
-
-var errNewer = errors.New("the database has a migration that this version of Weir does not know")

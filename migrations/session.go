@@ -88,16 +88,21 @@ func lock(ctx context.Context, conn *pgx.Conn) error {
 	defer tick.Stop()
 	for {
 		var mine bool
-		if err := conn.QueryRow(ctx, "select pg_try_advisory_lock($1)", lockKey).Scan(&mine); err != nil {
-			return fmt.Errorf("lock the migrations: %w", err)
-		}
+		err := conn.QueryRow(ctx, "select pg_try_advisory_lock($1)", lockKey).Scan(&mine)
 		if mine {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if err == nil {
+			select {
+			case <-ctx.Done():
+			case <-tick.C:
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
 			return fmt.Errorf("wait for another process that migrates this database: %w", context.Cause(ctx))
-		case <-tick.C:
+		case err != nil:
+			return fmt.Errorf("lock the migrations: %w", err)
 		}
 	}
 }

@@ -68,7 +68,7 @@ func Connect(t testing.TB, url string, opts ...Option) *pgxpool.Pool {
 // Option changes the pool that a test gets.
 type Option func(*pgxpool.Config)
 
-// MaxConns is how many connections the pool may open. Defaults to 10; the server has 300 for all tests together.
+// MaxConns is how many connections the pool may open. Defaults to 10; the server has 500 for all tests together.
 func MaxConns(n int32) Option {
 	return func(c *pgxpool.Config) { c.MaxConns = n }
 }

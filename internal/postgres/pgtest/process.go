@@ -49,6 +49,7 @@ func shared(ctx context.Context) (*process, error) {
 	server, err := postgres.Start(ctx, postgres.Options{Name: "test", Settings: map[string]string{
 		"checkpoint_timeout": "1h", // a copied database is worth no writing to disk
 		"max_wal_size":       "4GB",
+		"max_connections":    "500",
 	}})
 	if err != nil {
 		return nil, err

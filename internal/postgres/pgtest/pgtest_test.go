@@ -1,0 +1,185 @@
+package pgtest_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/weirqueue/weir/internal/postgres"
+	"github.com/weirqueue/weir/internal/postgres/pgtest"
+	"github.com/weirqueue/weir/migrations"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func value[T any](t *testing.T, url, sql string, args ...any) T {
+	t.Helper()
+	ctx := context.Background() // some ask in a cleanup
+	conn, err := pgx.Connect(ctx, url)
+	require.NoError(t, err)
+	defer conn.Close(ctx)
+	var v T
+	require.NoError(t, conn.QueryRow(ctx, sql, args...).Scan(&v))
+	return v
+}
+
+// database is the name of the database at an address, and admin the address of the server's own database.
+func database(t *testing.T, url string) (name, admin string) {
+	t.Helper()
+	name = value[string](t, url, "select current_database()")
+	return name, strings.Replace(url, "/"+name+"?", "/postgres?", 1)
+}
+
+const databases = "select count(*) from pg_database where datname = $1"
+
+func TestURL_IsMigrated(t *testing.T) {
+	t.Parallel()
+	list, err := migrations.Status(t.Context(), pgtest.URL(t), migrations.Options{})
+	require.NoError(t, err)
+	require.NotEmpty(t, list)
+	for _, m := range list {
+		require.True(t, m.Applied, "%+v", m)
+	}
+}
+
+func TestEmpty_HasNothingInIt(t *testing.T) {
+	t.Parallel()
+	require.Zero(t, value[int](t, pgtest.Empty(t), `select count(*) from pg_class c join pg_namespace n on n.oid = relnamespace
+		where nspname not in ('pg_catalog', 'information_schema', 'pg_toast')`))
+}
+
+func TestURL_EachTestHasItsOwn(t *testing.T) {
+	t.Parallel()
+	one, two := pgtest.Pool(t), pgtest.Pool(t)
+	_, err := one.Exec(t.Context(), "create table mine ()")
+	require.NoError(t, err)
+	var exists bool
+	require.NoError(t, two.QueryRow(t.Context(), "select to_regclass('mine') is not null").Scan(&exists))
+	require.False(t, exists)
+}
+
+func TestPool_IsClosedAndItsDatabaseDroppedAfterTheTest(t *testing.T) {
+	t.Parallel()
+	var name, admin string
+	t.Run("test", func(t *testing.T) {
+		pool := pgtest.Pool(t, pgtest.MaxConns(3))
+		require.Equal(t, int32(3), pool.Config().MaxConns)
+		name, admin = database(t, pool.Config().ConnString())
+		require.Contains(t, name, "testpool_isclosed")
+		require.Equal(t, 1, value[int](t, admin, databases, name))
+	})
+	require.Zero(t, value[int](t, admin, databases, name))
+}
+
+func TestPool_OpensTenConnectionsByDefault(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, int32(10), pgtest.Pool(t).Config().MaxConns)
+}
+
+func TestCluster_IsTheTestsOwn(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Cluster(t)
+	require.NoError(t, migrations.Up(t.Context(), s.URL("postgres"), migrations.Options{}))
+	require.NoError(t, s.Restart(t.Context(), postgres.Immediate))
+	require.True(t, value[bool](t, s.URL("postgres"), "select to_regclass('weir.goose_db_version') is not null"))
+}
+
+// The tests below run this binary again, as another package's tests would.
+const childEnv = "WEIR_TEST_PGTEST_CHILD"
+
+// run starts one test of this binary as a process of its own.
+func run(t *testing.T, test string, env ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe, "-test.run=^"+test+"$", "-test.v")
+	cmd.Env = append(append(os.Environ(), childEnv+"=1"), env...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	return cmd, &out
+}
+
+func TestChild_UsesADatabase(t *testing.T) {
+	if os.Getenv(childEnv) == "" {
+		return // it is for the tests that run it in a process of its own
+	}
+	url := pgtest.URL(t)
+	name, _ := database(t, url)
+	if file := os.Getenv("WEIR_TEST_PGTEST_SAY"); file != "" {
+		require.NoError(t, os.WriteFile(file+".new", []byte(name), 0o600))
+		require.NoError(t, os.Rename(file+".new", file))
+		select {} // until it is killed
+	}
+}
+
+func TestURL_ManyProcessesAtOnce(t *testing.T) {
+	t.Parallel()
+	var all sync.WaitGroup
+	for range 6 {
+		all.Go(func() {
+			cmd, out := run(t, "TestChild_UsesADatabase")
+			if err := cmd.Run(); err != nil {
+				t.Errorf("%v: %s", err, out)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestURL_DatabasesOfKilledProcessesAreDroppedByTheNext(t *testing.T) {
+	t.Parallel()
+	mine, admin := database(t, pgtest.URL(t))
+	file := t.TempDir() + "/name"
+	cmd, out := run(t, "TestChild_UsesADatabase", "WEIR_TEST_PGTEST_SAY="+file)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(file)
+		return err == nil
+	}, 30*time.Second, 10*time.Millisecond, "the child has its database")
+	left, err := os.ReadFile(file)
+	require.NoError(t, err)
+
+	next := func() {
+		cmd, out := run(t, "TestChild_UsesADatabase")
+		require.NoError(t, cmd.Run(), out)
+	}
+	next()
+	require.Equal(t, 1, value[int](t, admin, databases, string(left)), "its owner lives")
+
+	require.NoError(t, cmd.Process.Kill())
+	require.Error(t, cmd.Wait(), out)
+	next()
+	require.Zero(t, value[int](t, admin, databases, string(left)))
+	require.Equal(t, 1, value[int](t, admin, databases, mine), "this process lives")
+}
+
+func TestURL_FailsWithoutPostgreSQL(t *testing.T) {
+	t.Parallel()
+	cmd, out := run(t, "TestChild_UsesADatabase", "PG_BIN="+t.TempDir())
+	require.Error(t, cmd.Run())
+	require.Contains(t, out.String(), postgres.ErrNoBinaries.Error())
+	require.Contains(t, out.String(), "--- FAIL")
+}
+
+func TestURL_AnInterruptedTemplateIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	// Not in the shared cluster: others copy from its template at this moment.
+	s := pgtest.Cluster(t)
+	require.NoError(t, s.CreateDatabase(t.Context(), "unfinished_template_x"))
+	require.NoError(t, pgtest.MakeTemplate(t.Context(), s, "template_x"))
+	require.NoError(t, s.CopyDatabase(t.Context(), "copy", "template_x"))
+	require.True(t, value[bool](t, s.URL("copy"), "select to_regclass('weir.run') is not null"))
+
+	_, err := pgx.Connect(t.Context(), s.URL("template_x"))
+	require.ErrorContains(t, err, "not currently accepting connections")
+}
