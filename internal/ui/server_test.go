@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -13,10 +14,10 @@ import (
 	"github.com/weirqueue/weir/jobs"
 )
 
-// unreachable is a server whose database nobody answers at.
-func unreachable(t *testing.T) *site {
+// withDatabaseAt makes a server whose database is at an address where there may be none.
+func withDatabaseAt(t *testing.T, address string) *site {
 	return newSite(t, func(c *Config) {
-		pool, err := pgxpool.New(t.Context(), "postgres://weir:hunter2@127.0.0.1:1/weir?sslmode=disable")
+		pool, err := pgxpool.New(t.Context(), "postgres://weir:hunter2@"+address+"/weir?sslmode=disable")
 		require.NoError(t, err)
 		t.Cleanup(pool.Close)
 		client, err := jobs.NewClient(pool, nil)
@@ -27,7 +28,7 @@ func unreachable(t *testing.T) *site {
 
 func TestPages_SayThatTheDatabaseIsDownAndNothingElse(t *testing.T) {
 	t.Parallel()
-	s := unreachable(t)
+	s := withDatabaseAt(t, "127.0.0.1:1")
 	for _, path := range []string{"/", "/runs/01890a5d-ac96-774b-bcce-b302099a8057"} {
 		res := s.get(path)
 		require.Equal(t, http.StatusServiceUnavailable, res.StatusCode)
@@ -39,6 +40,18 @@ func TestPages_SayThatTheDatabaseIsDownAndNothingElse(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, s.post("/runs/01890a5d-ac96-774b-bcce-b302099a8057/cancel").StatusCode)
 	require.Equal(t, http.StatusServiceUnavailable, s.get("/readyz").StatusCode)
 	require.Equal(t, http.StatusOK, s.get("/healthz").StatusCode, "the process is up")
+}
+
+func TestReadyz_ASilentDatabaseIsNotReadyAfterTwoSeconds(t *testing.T) {
+	t.Parallel()
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // takes connections and says nothing
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = silent.Close() })
+	s := withDatabaseAt(t, silent.Addr().String())
+	began := time.Now()
+	require.Equal(t, http.StatusServiceUnavailable, s.get("/readyz").StatusCode)
+	require.GreaterOrEqual(t, time.Since(began), readyLimit)
+	require.Less(t, time.Since(began), readyLimit+3*time.Second)
 }
 
 func TestPages_WithoutTablesSayHowToMakeThem(t *testing.T) {
