@@ -96,6 +96,16 @@ func (b *Bells) Ring(ctx context.Context, tx pgx.Tx, runs []fencing.Rung) ([]int
 	return ids, nil
 }
 
+// Remove deletes doorbells that this transaction has just inserted, for runs that were not made after all.
+func (b *Bells) Remove(ctx context.Context, tx pgx.Tx, jobs []int64) error {
+	for _, job := range jobs {
+		if _, err := b.client.JobDeleteTx(ctx, tx, job); err != nil {
+			return fmt.Errorf("remove doorbell %d: %w", job, err)
+		}
+	}
+	return nil
+}
+
 // Retire discards the River jobs of runs that are rung anew: a worker that wakes up later can then change nothing by
 // what it returns, since River writes to running jobs only. A running job is retired only in exactly the River attempt
 // that is named; one that is locked is left to whoever holds it. It returns the jobs that somebody had asked River to
