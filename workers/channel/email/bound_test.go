@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -126,6 +127,20 @@ func TestSend_TheBoundIsOnTheWholeDialog(t *testing.T) { // EM-02
 			assert.NotContains(t, <-rest, "QUIT", "a stuck link is dropped without a word")
 		})
 	}
+}
+
+// A reset tells the server at once that nobody waits, and takes back what the kernel has not sent yet.
+func TestSend_StuckLinkIsReset(t *testing.T) { // EM-02
+	t.Parallel()
+	ended := make(chan error, 1)
+	fake := startFake(t, func(_ int, c *fakeConn) {
+		c.greet()
+		c.takeMail()
+		_, err := c.r.ReadByte()
+		ended <- err
+	})
+	requireUnknown(t, send(t, newChannel(t, fake.addr(), within(100*time.Millisecond)), message()), "smtp_timeout_after_data")
+	require.ErrorIs(t, <-ended, syscall.ECONNRESET)
 }
 
 func TestSend_ReturnsSoonAfterItsContextEnds(t *testing.T) {

@@ -56,12 +56,12 @@ func render(from *netmail.Address, m channel.Message) (envelope, error) {
 	// Quoted-printable, go-mail's default, keeps lines short and free of bare CR and LF.
 	switch {
 	case m.HTML == "":
-		msg.SetBodyString(mail.TypeTextPlain, m.Text)
+		msg.SetBodyString(mail.TypeTextPlain, breakLines(m.Text))
 	case m.Text == "":
-		msg.SetBodyString(mail.TypeTextHTML, m.HTML)
+		msg.SetBodyString(mail.TypeTextHTML, breakLines(m.HTML))
 	default:
-		msg.SetBodyString(mail.TypeTextPlain, m.Text)
-		msg.AddAlternativeString(mail.TypeTextHTML, m.HTML)
+		msg.SetBodyString(mail.TypeTextPlain, breakLines(m.Text))
+		msg.AddAlternativeString(mail.TypeTextHTML, breakLines(m.HTML))
 	}
 	var data bytes.Buffer
 	if _, err := msg.WriteTo(&data); err != nil {
@@ -70,6 +70,12 @@ func render(from *netmail.Address, m channel.Message) (envelope, error) {
 	bare := netmail.Address{Address: from.Address}
 	return envelope{from: bare.String(), to: to.String(), messageID: id, data: data.Bytes()}, nil
 }
+
+var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n")
+
+// breakLines writes every line break as LF, which the encoder makes CRLF. Given a bare CR, mime/quotedprintable drops
+// the next LF on certain conditions, as in "\r=\n".
+func breakLines(s string) string { return lineBreaks.Replace(s) }
 
 // recipient takes a plain ASCII address and nothing else: no display name, no list, no line break.
 func recipient(address string) (*netmail.Address, error) {

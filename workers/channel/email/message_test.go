@@ -95,6 +95,7 @@ func TestSend_ReceivedEqualsSent(t *testing.T) { // EM-07
 		{Subject: "plain", Text: "no final newline"},
 		{Subject: "LF only", Text: "a\nb\n\nc\n"},
 		{Subject: "CR only", Text: "a\rb\r\rc\r"},
+		{Subject: "CR, an encoded byte, LF", Text: "\r=\n\ré\n", HTML: "\r=\n"},
 		{Subject: "mixed", Text: "a\r\nb\r\r\nc\n\rd"},
 		{Subject: "dots", Text: ".\n..\n.x\n\n."},
 		{Subject: "a long line", Text: long},
