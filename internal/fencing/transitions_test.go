@@ -86,6 +86,7 @@ var (
 
 var expectations = map[fencing.Event]expected{
 	fencing.Claim:      {raised: true, owned: true, failures: same, reaps: sameReap},
+	fencing.StartStep:  {owned: true, failures: same, reaps: sameReap},
 	fencing.CommitStep: {owned: true, failures: same, reaps: noReaps},
 	fencing.Succeed:    {failures: same, reaps: noReaps},
 	fencing.Refuse:     {failures: oneMore, reaps: sameReap},
@@ -116,6 +117,9 @@ func apply(ctx context.Context, pool *pgxpool.Pool, reaper *fencing.Reaper, m *f
 			return req
 		}())
 		return ok, err
+	case fencing.StartStep:
+		_, _, err := receipts.Outside{Run: run, Kind: kind, Attempt: attempt, Step: step, Lease: time.Minute, StepTime: time.Minute}.Start(ctx, pool)
+		return err == nil, ignore(err, fencing.ErrLeaseLost)
 	case fencing.CommitStep:
 		err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 			return receipts.StepFence{Run: run, Kind: kind, Attempt: attempt, Step: step, Lease: time.Minute, StepTime: time.Minute}.Write(ctx, tx)
@@ -220,7 +224,7 @@ func compare(t *testing.T, name string, m *fencing.Machine, e fencing.Event, f f
 	require.Equal(t, exp.reaps(was.Reaps), got.Reaps, "%s: reaps", name)
 	require.Equal(t, m.IsTerminal(want.To), got.Terminal, "%s: finished_at", name)
 	require.Equal(t, exp.owned && !got.Terminal, got.Owned, "%s: lease", name)
-	if e == fencing.Claim || e == fencing.CommitStep {
+	if e == fencing.Claim || e == fencing.StartStep || e == fencing.CommitStep {
 		require.InDelta(t, time.Minute.Seconds(), got.LeaseLeft.Seconds(), 5, "%s: a full lease", name)
 	}
 	if want.Code != "" {
@@ -251,7 +255,7 @@ func TestTransitions_StaleTokenMovesNothing(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	for _, m := range fencing.Machines {
-		for _, e := range []fencing.Event{fencing.CommitStep, fencing.Succeed, fencing.Refuse, fencing.FailTry, fencing.Snooze, fencing.Release} {
+		for _, e := range []fencing.Event{fencing.StartStep, fencing.CommitStep, fencing.Succeed, fencing.Refuse, fencing.FailTry, fencing.Snooze, fencing.Release} {
 			run := fencetest.Insert(t, pool, fencetest.KindOf(m), m.Ownable[0], fencetest.Owned)
 			was := fencetest.Read(t, pool, run)
 			for _, token := range []int64{was.Attempt - 1, was.Attempt + 1, 0} {
