@@ -11,33 +11,132 @@ const (
 	heldGo      = "internal/fencing/held.go"
 	claimGo     = "internal/fencing/claim.go"
 	reapGo      = "internal/fencing/reap.go"
+	cleanGo     = "internal/fencing/clean.go"
+	doubtGo     = "internal/fencing/doubt.go"
+	stepGo      = "internal/receipts/step.go"
+	endGo       = "internal/receipts/end.go"
+	receiptGo   = "internal/receipts/receipt.go"
+	doorbellGo  = "internal/doorbell/doorbell.go"
+	sweepGo     = "internal/doorbell/sweep.go"
+	canceledGo  = "internal/doorbell/canceled.go"
+	schemaSQL   = "migrations/sql/0001_core.sql"
+
+	attemptOfFence = `where = append(where, "r.attempt = @attempt::bigint")`
+	raisesAttempt  = "if eff.raisesAttempt {"
 )
+
+// one breaks a single text.
+func one(file, old, new string) []edit { return []edit{{file, old, new}} }
+
+// notRaisedBy leaves the token of an event's run as it was.
+func notRaisedBy(event string) []edit {
+	return one(statementGo, raisesAttempt, "if eff.raisesAttempt && e != "+event+" {")
+}
 
 var mutants = []mutant{
 	// The fence.
-	{"fence without the attempt", statementGo, `where = append(where, "r.attempt = @attempt::bigint")`,
-		`where = append(where, "@attempt::bigint is not null")`, receiptsPkg, "Step_StaleOwner|Step_FenceThatWaited"},
-	{"terminal write without the attempt", statementGo, `where = append(where, "r.attempt = @attempt::bigint")`,
-		`where = append(where, "(@attempt::bigint is not null or "+map[bool]string{true: "false", false: "false"}[e == CommitStep]+")")`, fencingPkg, "Transitions_StaleToken"},
-	{"fence without the lock", statementGo, `lock := "for no key update of r"`,
-		`lock := ""`, fencingPkg + "/...", "Claim_FullLease"},
-	{"fence result not in the receipt", "internal/receipts/step.go", `(select attempt from fenced)`,
-		`coalesce((select attempt from fenced), 0)`, receiptsPkg, "Step_StaleOwner"},
-	{"receipt without its key", "internal/receipts/step.go", `case when receipt.outcome <> 'ok' then excluded.effect end`,
-		`excluded.effect`, receiptsPkg, "Step_AlreadyDone"},
-	{"step receipt as a plain insert", "internal/receipts/step.go", "set effect = case when receipt.outcome <> 'ok' then excluded.effect end",
-		"set effect = null", receiptsPkg, "Step_ExecutedAgain"},
+	{"fence without the attempt", one(statementGo, attemptOfFence, `where = append(where, "@attempt::bigint is not null")`), receiptsPkg, "Step_StaleOwner|Step_FenceThatWaited"},
+	{"terminal write without the attempt", one(statementGo, attemptOfFence, `where = append(where, map[bool]string{true: "@attempt::bigint is not null", false: "r.attempt = @attempt::bigint"}[e == Succeed || e == FailTry])`), fencingPkg, "Transitions_StaleToken"},
+	{"fence without the lock", one(statementGo, `lock := "for no key update of r"`, `lock := ""`), fencingPkg, "Claim_FullLease"},
+	{"fence result not in the receipt", one(stepGo, `(select attempt from fenced)`, `coalesce((select attempt from fenced), 0)`), receiptsPkg, "Step_StaleOwner"},
+	{"receipt without its key", one(stepGo, `case when receipt.outcome <> 'ok' then excluded.effect end`, `excluded.effect`), receiptsPkg, "Step_AlreadyDone"},
+	{"a failed step is done", one(stepGo, `case when receipt.outcome <> 'ok' then excluded.effect end`, `null`), receiptsPkg, "Step_ExecutedAgain"},
+	{"lost is not told from done", one(stepGo, `case pgErr.Code == "23502" && pgErr.ColumnName == "attempt":`, `case pgErr.Code == "23502":`), receiptsPkg, "Step_AlreadyDone"},
 
 	// The claim.
-	{"claim ignores due", claimGo, "and r.next_attempt_at <= clock_timestamp()", "", fencingPkg, "Claim_Refused"},
-	{"claim takes over a lease", claimGo, "and r.lease_expires_at is null and", "and", fencingPkg, "Claim_Refused"},
-	{"claim of another kind", claimGo, "r.id = @run and r.kind = @kind", "r.id = @run and @kind::text is not null", fencingPkg, "Claim_Refused"},
-	{"claim without the suspect slot", claimGo, "(r.reaps < 2 or @suspect::boolean)", "(true or @suspect::boolean)", fencingPkg, "Claim_Refused"},
-	{"claim keeps the attempt", effectsGo, "Claim:      {owner: takes, raisesAttempt: true,", "Claim:      {owner: takes,", fencingPkg, "Transitions_Every|Claim_OneWinner"},
-	{"lease stamped with now()", statementGo, `"lease_expires_at = clock_timestamp() + @lease::interval"`,
-		`"lease_expires_at = now() + @lease::interval"`, fencingPkg, "Claim_FullLease"},
-	{"started overwrites ok", "internal/receipts/claim.go", "where receipt.outcome <> 'ok'", "", fencingPkg, "Claim_StartedReceipt"},
+	{"claim ignores due", one(claimGo, "and r.next_attempt_at <= clock_timestamp()", ""), fencingPkg, "Claim_Refused"},
+	{"claim takes over a lease", []edit{
+		{claimGo, "and r.next_attempt_at <= clock_timestamp()", "and (r.next_attempt_at <= clock_timestamp() or r.lease_expires_at < clock_timestamp())"},
+		{claimGo, "and r.lease_expires_at is null", ""},
+	}, fencingPkg, "Claim_Refused"},
+	{"claim of another kind", one(claimGo, "r.id = @run and r.kind = @kind", "r.id = @run and @kind::text is not null"), fencingPkg, "Claim_Refused"},
+	{"claim without the suspect slot", one(claimGo, "(r.reaps < 2 or @suspect::boolean)", "(true or @suspect::boolean)"), fencingPkg, "Claim_Refused"},
+	{"lease stamped with now()", one(statementGo, `"lease_expires_at = clock_timestamp() + @lease::interval"`, `"lease_expires_at = now() + @lease::interval"`), fencingPkg, "Claim_FullLease"},
+	{"now() among the statements", one(statementGo, `"lease_expires_at = clock_timestamp() + @lease::interval"`, `"lease_expires_at = now() + @lease::interval"`), fencingPkg, "Statements_NameTheir"},
+	{"started overwrites ok", one("internal/receipts/claim.go", "where receipt.outcome <> 'ok'", ""), fencingPkg, "Claim_StartedReceipt"},
 
-	// Tokens.
-	{"attempt not raised by release", effectsGo, "Release: {fenced: true, owner: gives, raisesAttempt: true,", "Release: {fenced: true, owner: gives, raisesAttempt: len(events) == 0,", fencingPkg, "Transitions_Every"},
+	// Tokens and budgets.
+	{"attempt not raised by claim", notRaisedBy("Claim"), fencingPkg, "Transitions_Every"},
+	{"attempt not raised by fail", notRaisedBy("FailTry"), fencingPkg, "Transitions_Every"},
+	{"attempt not raised by snooze", notRaisedBy("Snooze"), fencingPkg, "Transitions_Every"},
+	{"attempt not raised by release", notRaisedBy("Release"), fencingPkg, "Transitions_Every"},
+	{"attempt not raised by reap", notRaisedBy("Reap"), fencingPkg, "Transitions_Every"},
+	{"attempt not raised by cancel", notRaisedBy("Cancel"), receiptsPkg, "Cancel_TakesTheToken"},
+	{"attempt not raised by redrive", notRaisedBy("Redrive"), receiptsPkg, "Redrive"},
+	{"a commit keeps the reaps", one(effectsGo, `CommitStep: {fenced: true, owner: renews, reaps: "0",`, `CommitStep: {fenced: true, owner: renews,`), receiptsPkg, "Step_EffectAndReceipt"},
+	{"a snooze burns the budget", one(effectsGo, `Snooze:  {fenced: true, owner: gives, raisesAttempt: true,`, `Snooze:  {fenced: true, owner: gives, raisesAttempt: true, failures: "r.failures + 1",`), fencingPkg, "Transitions_Every"},
+	{"guards out of order", one("internal/fencing/machine.go", `{From: "running", Event: Reap, When: CancelRequested, To: "canceled", Code: CodeCanceled},
+`, ""), fencingPkg, "Reap_Accounting"},
+
+	// The end of a try.
+	{"settle overwrites ok", one(endGo, "output = excluded.output, recorded_at = clock_timestamp()\n        where receipt.outcome <> 'ok'", "output = excluded.output, recorded_at = clock_timestamp()"), receiptsPkg, "End_NeverOverwrites"},
+	{"release takes back the receipts of others", one(endGo, "and t.attempt = @attempt::bigint and t.outcome = 'started'", "and @attempt::bigint is not null and t.outcome = 'started'"), receiptsPkg, "End_ReleaseLeaves"},
+
+	// The heartbeat.
+	{"heartbeat without the attempt", one(keeperGo, "join weir.run r on r.id = a.id and r.attempt = a.attempt", "join weir.run r on r.id = a.id and a.attempt is not null"), fencingPkg, "Keeper_Lost|Keeper_SameRun"},
+	{"heartbeat past the step's deadline", one(keeperGo, "and r.step_deadline_at > clock_timestamp()\n", "\n"), fencingPkg, "Keeper_Overdue"},
+	{"heartbeat waits for locks", one(keeperGo, "order by r.id for no key update of r skip locked\n)\nupdate weir.run r set lease_expires_at", "order by r.id for no key update of r\n)\nupdate weir.run r set lease_expires_at"), fencingPkg, "Keeper_OneLocked|Keeper_LockedByOwn"},
+	{"heartbeat in one statement", one(keeperGo, "beatSlice = 5000", "beatSlice = 50000"), fencingPkg, "Keeper_Slices"},
+	{"heartbeat told apart by run", one(keeperGo, "if renewed[token{d.held.Run, d.attempt}] {", "if renewed[token{d.held.Run, d.attempt}] || renewed[token{d.held.Run, d.attempt + 1}] {"), fencingPkg, "Keeper_SameRun"},
+	{"a beat without an end", one(keeperGo, "ctx, cancel := context.WithTimeout(ctx, k.every)", "ctx, cancel := context.WithCancel(ctx)"), fencingPkg, "Keeper_Recovers"},
+	{"a failed connection is kept", one(keeperGo, "k.disconnect()\n			return", "return"), fencingPkg, "Keeper_Recovers"},
+	{"own finish is a loss", one(heldGo, "case h.dropped || h.skipped || h.finishing:", "case h.dropped || h.skipped:"), fencingPkg, "Keeper_OwnFinish"},
+	{"a doubt is a loss", one(heldGo, "case h.dropped || h.skipped || h.finishing:", "case h.dropped || h.finishing:"), fencingPkg, "Keeper_NoFalseLoss"},
+	{"an older row is a loss", one(heldGo, "case attempt < h.attempt && ownable:", "case false && ownable:"), fencingPkg, "Keeper_NoFalseLoss"},
+	{"locked is no proof of life", one(heldGo, "until := since.Add(2 * h.lease / BeatsPerLease)", "until := since"), fencingPkg, "Keeper_LockedByOwn"},
+	{"locked is a renewal", one(heldGo, "until := since.Add(2 * h.lease / BeatsPerLease)", "until := since.Add(h.lease)"), fencingPkg, "Stopwatch_Locked"},
+	{"stopwatch runs for the whole lease", one(heldGo, "return !h.dropped && time.Since(h.proof) < h.lease-margin(h.lease)", "return !h.dropped"), fencingPkg, "Stopwatch_Ends"},
+	{"stopwatch starts at the answer", one(keeperGo, "time.Until(since.Add(lease-margin(lease)))", "lease-margin(lease)"), fencingPkg, "Stopwatch_Ends"},
+
+	// The reaper.
+	{"reaper takes live leases", []edit{
+		{reapGo, "and r.lease_expires_at < (select clock_timestamp())", ""},
+		{effectsGo, " and r.lease_expires_at < clock_timestamp()", ""},
+	}, fencingPkg, "Reap_EachRun|Reap_Owner"},
+	{"reaper waits for locks", one(statementGo, "limit @limit::int for no key update of r skip locked", "limit @limit::int for no key update of r"), fencingPkg, "Reap_Frozen"},
+	{"reaper looks before it locks", one(statementGo, "limit @limit::int for no key update of r skip locked", "limit @limit::int"), fencingPkg, "Reap_Frozen"},
+	{"reaper does not settle", one(reapGo, "if err := r.Settle(ctx, tx, runs); err != nil {", "if err := error(nil); err != nil {"), fencingPkg, "Reap_Settles"},
+	{"reaper settles first", one(reapGo, "	rows, err := tx.Query(ctx, stmt.SQL, stmt.Bind(Args{\"max_reaps\": r.MaxReaps, \"limit\": limit, \"only\": only})...)",
+		"	settle := r.Settle\n	_ = settle\n	r = &Reaper{DB: r.DB, Bells: r.Bells, MaxReaps: r.MaxReaps, Limit: r.Limit, Settle: func(context.Context, pgx.Tx, []uuid.UUID) error { return nil }}\n	rows, err := tx.Query(ctx, stmt.SQL, stmt.Bind(Args{\"max_reaps\": r.MaxReaps, \"limit\": limit, \"only\": only})...)"), fencingPkg, "Reap_SettlesIn"},
+	{"reaper does not retire", one(reapGo, "if x.Doorbell != 0 {", "if x.Doorbell < 0 {"), fencingPkg, "Reap_EachRun"},
+	{"reaper ignores River's cancel", one(reapGo, "case x.Doorbell != 0 && slices.Contains(canceled, x.Doorbell):", "case x.Doorbell < 0 && slices.Contains(canceled, x.Doorbell):"), fencingPkg, "Reap_Doorbell"},
+	{"reaper stops at a stubborn row", one(reapGo, "if err != nil && ctx.Err() == nil {", "if err != nil && ctx == nil {"), fencingPkg, "Reap_Stubborn"},
+	{"reaper falls back on deadlocks only", one(reapGo, "if err != nil && ctx.Err() == nil {", "if IsTransient(err) {"), fencingPkg, "Reap_Stubborn"},
+
+	// Unknown commits.
+	{"doubt without raising", one(doubtGo, "set attempt = r.attempt + 1, lease_expires_at", "set attempt = r.attempt, lease_expires_at"), fencingPkg, "Doubt_"},
+	{"doubt without waiting", one(doubtGo, "    for no key update\n)\nupdate weir.run r set attempt", "    for no key update skip locked\n)\nupdate weir.run r set attempt"), fencingPkg, "Doubt_Waits"},
+	{"doubt about anybody's attempt", one(doubtGo, "where id = @run and attempt = @attempt::bigint and status", "where id = @run and @attempt::bigint is not null and status"), fencingPkg, "Doubt_"},
+	{"a translated FATAL is a refusal", []edit{{"internal/fencing/db.go", `pgErr.SeverityUnlocalized == "FATAL"`, `pgErr.Severity == "FATAL"`}}, fencingPkg, "OutcomeOf"},
+
+	// Cancel, redrive.
+	{"cancel of an owner that has begun", one(receiptGo, "if l.Owned && open {", "if l.Owned && open && code == `` {"), receiptsPkg, "Cancel_Waits|Cancel_Races"},
+	{"cancel looks before it locks", one("internal/fencing/cancel.go", "from weir.run where id = @run for no key update`)", "from weir.run where id = @run`)"), receiptsPkg, "Cancel_Waits|Cancel_Races"},
+	{"cancel leaves started open", one(receiptGo, "if err := SettleUnknown(ctx, tx, []uuid.UUID{run}); err != nil {", "if err := error(nil); err != nil {"), receiptsPkg, "Cancel_Settles"},
+	{"redrive of canceled", one(statementGo, "if g := m.onlyGuards(e); g != \"\" {", "if g := m.onlyGuards(e); g != \"\" && e != Redrive {"), receiptsPkg, "Redrive"},
+
+	// The doorbell.
+	{"retire any attempt", one(doorbellGo, "(j.state = 'running' and j.attempted_at = d.attempted_at)", "(j.state = 'running')"), doorbellPkg, "Retire_Exactly"},
+	{"retire waits", one(doorbellGo, "order by j.id for update of j skip locked", "order by j.id for update of j"), doorbellPkg, "Retire_LeavesLocked"},
+	{"ring notes on an owner", one(reapGo, "where r.id = d.run and r.lease_expires_at is null", "where r.id = d.run"), doorbellPkg, "Ring_Leaves"},
+	{"sweep rings again each tick", one(sweepGo, "and j.scheduled_at > (select clock_timestamp()) + @slack::interval", ""), doorbellPkg, "Sweep_"},
+	{"sweep does not look again", one(sweepGo, "where r.id = any(@runs::uuid[]) and `+dueWhere+` and `+silentWhen+` order by r.id", "where r.id = any(@runs::uuid[]) and (true or `+dueWhere+` and `+silentWhen+`) order by r.id"), doorbellPkg, "Sweep_Looks|Sweep_Two"},
+	{"sweep waits for locks", one(sweepGo, "order by r.id for no key update of r skip locked", "order by r.id for no key update of r"), doorbellPkg, "Sweep_Passes"},
+	{"sweep rings blocked runs", one(sweepGo, "and r.blocked_reason is null", ""), doorbellPkg, "Sweep_LeavesAlone"},
+	{"sweep without the grace", one(sweepGo, "and r.next_attempt_at < (select clock_timestamp()) - @grace::interval`", "and r.next_attempt_at < (select clock_timestamp()) - 0 * @grace::interval`"), doorbellPkg, "Sweep_LeavesAlone"},
+	{"sweep begins anew each tick", one(sweepGo, "s.after = cursor{at, run}", "_ = cursor{at, run}"), doorbellPkg, "Sweep_Walks"},
+	{"sweep page's limit as a guess", one(sweepGo, "offset 0) j on true", ") j on true"), doorbellPkg, "Sweep_Plan"},
+	{"cancelled scan trusts its arguments", one(canceledGo, "\n        and args ->> 'run_id' ~ '^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$'", ""), doorbellPkg, "Canceled_Finds"},
+
+	// The cleaner.
+	{"cleaner takes young runs", one(cleanGo, " and r.finished_at < clock_timestamp() - @age::interval\n", " and r.finished_at is not null and @age::interval is not null\n"), fencingPkg, "Clean_Old"},
+	{"cleaner does not wait for its twin", one(cleanGo, "order by id for update`)", "order by id`)"), fencingPkg, "Clean_Two"},
+	{"cleaner expires a key early", one(cleanGo, "expires_at = case when not exists (", "expires_at = case when true or not exists ("), fencingPkg, "Clean_KeyOfA"},
+
+	// What the database itself refuses. The fingerprint of the migrations makes a template of its own.
+	{"payload may change", one(schemaSQL, "or new.body is not null\n", "\n"), fencingPkg, "Schema_Payload"},
+	{"payload of a live run may be erased", one(schemaSQL, "where id = old.run_id and finished_at is not null", "where id = old.run_id"), fencingPkg, "Schema_Payload"},
+	{"attempt may go back", one(schemaSQL, "when (new.attempt < old.attempt)", "when (new.attempt < old.attempt - 100)"), fencingPkg, "Schema_Refuses"},
+	{"a lease anywhere", one(schemaSQL, "check (lease_expires_at is null or status in ('processing', 'running', 'executing'))", "check (true)"), fencingPkg, "Schema_Refuses"},
+	{"renewals touch an index", one(schemaSQL, "create index run_trouble_idx", "create index run_lease_idx on weir.run (lease_expires_at);\ncreate index run_trouble_idx"), fencingPkg, "Keeper_Renewals"},
 }

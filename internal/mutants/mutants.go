@@ -22,14 +22,18 @@ import (
 	"time"
 )
 
-// mutant is one broken guard.
+// mutant is one broken guard. Where two texts guard the same thing, it breaks both.
 type mutant struct {
-	name string
+	name  string
+	edits []edit
+	pkg   string // whose tests must go red
+	run   string // -run pattern
+}
+
+type edit struct {
 	file string // from the module's root
 	old  string // exact text; must be in the file once
 	new  string
-	pkg  string // whose tests must go red
-	run  string // -run pattern
 }
 
 func main() {
@@ -82,37 +86,17 @@ const (
 )
 
 func (m mutant) try(ctx context.Context) (result, out string) {
-	file, err := filepath.Abs(m.file)
-	if err != nil {
-		return broken, err.Error()
-	}
-	text, err := os.ReadFile(file)
-	if err != nil {
-		return broken, err.Error()
-	}
-	if n := strings.Count(string(text), m.old); n != 1 {
-		return broken, fmt.Sprintf("%s has %d times, not once:\n%s", m.file, n, m.old)
-	}
 	dir, err := os.MkdirTemp("", "weir-mutant-")
 	if err != nil {
 		return broken, err.Error()
 	}
 	defer os.RemoveAll(dir)
-	mutated := filepath.Join(dir, filepath.Base(file))
-	overlay := filepath.Join(dir, "overlay.json")
-	spec, err := json.Marshal(map[string]map[string]string{"Replace": {file: mutated}})
+	overlay, packages, err := m.overlay(dir)
 	if err != nil {
 		return broken, err.Error()
 	}
-	for path, content := range map[string][]byte{
-		mutated: []byte(strings.Replace(string(text), m.old, m.new, 1)), overlay: spec,
-	} {
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			return broken, err.Error()
-		}
-	}
 	// A mutant that does not compile would look killed.
-	build := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "./"+filepath.Dir(m.file))
+	build := exec.CommandContext(ctx, "go", append([]string{"build", "-overlay", overlay}, packages...)...)
 	if said, err := build.CombinedOutput(); err != nil {
 		return broken, string(said)
 	}
@@ -126,4 +110,42 @@ func (m mutant) try(ctx context.Context) (result, out string) {
 		return survived, string(said)
 	}
 	return killed, string(said)
+}
+
+// overlay writes the mutated files and the overlay that names them, and returns the packages that they are in.
+func (m mutant) overlay(dir string) (path string, packages []string, err error) {
+	texts := map[string]string{}
+	for _, e := range m.edits {
+		file, err := filepath.Abs(e.file)
+		if err != nil {
+			return "", nil, err
+		}
+		if texts[file] == "" {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return "", nil, err
+			}
+			texts[file] = string(text)
+		}
+		if n := strings.Count(texts[file], e.old); n != 1 {
+			return "", nil, fmt.Errorf("%s has this %d times, not once:\n%s", e.file, n, e.old)
+		}
+		texts[file] = strings.Replace(texts[file], e.old, e.new, 1)
+		if strings.HasSuffix(file, ".go") {
+			packages = append(packages, "./"+filepath.Dir(e.file))
+		}
+	}
+	replace := map[string]string{}
+	for file, text := range texts {
+		replace[file] = filepath.Join(dir, fmt.Sprintf("%d_%s", len(replace), filepath.Base(file)))
+		if err := os.WriteFile(replace[file], []byte(text), 0o600); err != nil {
+			return "", nil, err
+		}
+	}
+	spec, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return "", nil, err
+	}
+	path = filepath.Join(dir, "overlay.json")
+	return path, packages, os.WriteFile(path, spec, 0o600)
 }
