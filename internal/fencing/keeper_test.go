@@ -144,6 +144,18 @@ func TestKeeper_LostEndsTheContext(t *testing.T) {
 	require.Equal(t, 3, b.total().Lost)
 }
 
+// A stale owner's beat does not keep its successor's lease alive: were the successor dead, nobody would reap it.
+func TestKeeper_DoesNotRenewTheSuccessor(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	b := keeper(t, pool, always)
+	_, h := b.hold(t, pool, fencetest.Lease)
+	fencetest.Update(t, pool, h.Run, "attempt = attempt + 1")
+	shorten(t, pool, h.Run)
+	b.Beat(t.Context())
+	require.Less(t, fencetest.Read(t, pool, h.Run).LeaseLeft, 2*time.Second)
+}
+
 // R6: a run is renewed only until the deadline that its step declared.
 func TestKeeper_OverdueEndsWithStepDeadline(t *testing.T) {
 	t.Parallel()

@@ -70,12 +70,12 @@ var mutants = []mutant{
 
 	// The end of a try.
 	{"settle overwrites ok", one(endGo, "output = excluded.output, recorded_at = clock_timestamp()\n        where receipt.outcome <> 'ok'", "output = excluded.output, recorded_at = clock_timestamp()"), receiptsPkg, "End_NeverOverwrites"},
-	{"release takes back the receipts of others", one(endGo, "and t.attempt = @attempt::bigint and t.outcome = 'started'", "and @attempt::bigint is not null and t.outcome = 'started'"), receiptsPkg, "End_ReleaseLeaves"},
+	{"release takes back the receipts of others", one(endGo, "and t.attempt >= @began::bigint and t.outcome = 'started'", "and @began::bigint is not null and t.outcome = 'started'"), receiptsPkg, "End_ReleaseLeaves"},
 
 	// The heartbeat.
-	{"heartbeat without the attempt", one(keeperGo, "join weir.run r on r.id = a.id and r.attempt = a.attempt", "join weir.run r on r.id = a.id and a.attempt is not null"), fencingPkg, "Keeper_Lost|Keeper_SameRun"},
+	{"heartbeat without the attempt", one(keeperGo, "join weir.run r on r.id = a.id and r.attempt = a.attempt", "join weir.run r on r.id = a.id and a.attempt is not null"), fencingPkg, "Keeper_DoesNotRenew"},
 	{"heartbeat past the step's deadline", one(keeperGo, "and r.step_deadline_at > clock_timestamp()\n", "\n"), fencingPkg, "Keeper_Overdue"},
-	{"heartbeat waits for locks", one(keeperGo, "order by r.id for no key update of r skip locked\n)\nupdate weir.run r set lease_expires_at", "order by r.id for no key update of r\n)\nupdate weir.run r set lease_expires_at"), fencingPkg, "Keeper_OneLocked|Keeper_LockedByOwn"},
+	{"heartbeat waits for locks", one(keeperGo, "order by r.id for no key update of r skip locked\n)\nupdate weir.run r set lease_expires_at", "order by r.id for no key update of r\n)\nupdate weir.run r set lease_expires_at"), fencingPkg, "Keeper_LockedByOwn"},
 	{"heartbeat in one statement", one(keeperGo, "beatSlice = 5000", "beatSlice = 50000"), fencingPkg, "Keeper_Slices"},
 	{"heartbeat told apart by run", one(keeperGo, "if renewed[token{d.held.Run, d.attempt}] {", "if renewed[token{d.held.Run, d.attempt}] || renewed[token{d.held.Run, d.attempt + 1}] {"), fencingPkg, "Keeper_SameRun"},
 	{"a beat without an end", one(keeperGo, "ctx, cancel := context.WithTimeout(ctx, k.every)", "ctx, cancel := context.WithCancel(ctx)"), fencingPkg, "Keeper_Recovers"},
