@@ -135,6 +135,7 @@ func listen(ctx context.Context, addr string, log *slog.Logger) (net.Listener, e
 		if err != nil {
 			return nil, fmt.Errorf("WEIR_HTTP_ADDR: %w", err)
 		}
+		log.Info("serving health and metrics", "addr", l.Addr().String())
 		return l, nil
 	}
 	l, err := lc.Listen(ctx, "tcp", defaultHTTPAddr)
@@ -170,4 +171,3 @@ func serve(done <-chan struct{}, l net.Listener, fleet *workers.Fleet, measured 
 	}
 	return nil
 }
-
