@@ -95,12 +95,14 @@ func TestDoubt_LostWhenSomebodyTookTheRun(t *testing.T) {
 	_, err := fencetest.Reaper(t, pool).Reap(ctx)
 	require.NoError(t, err)
 	canceled := fencetest.Insert(t, pool, fencetest.Steps, "canceled", "attempt = 8")
-	for name, run := range map[string]uuid.UUID{"reaped": reaped, "canceled": canceled, "deleted": uuid.Must(uuid.NewV7())} {
+	claimed := fencetest.Insert(t, pool, fencetest.Steps, "running", fencetest.Owned, "attempt = 9")
+	for name, run := range map[string]uuid.UUID{"reaped": reaped, "canceled": canceled, "claimed": claimed, "deleted": uuid.Must(uuid.NewV7())} {
 		v, _, err := fencing.ResolveDoubt(ctx, pool, run, 7, time.Minute)
 		require.NoError(t, err, name)
 		require.Equal(t, fencing.Lost, v, name)
 	}
-	require.Equal(t, int64(8), fencetest.Read(t, pool, reaped).Attempt, "the successor's attempt was raised")
+	require.Equal(t, int64(8), fencetest.Read(t, pool, reaped).Attempt)
+	require.Equal(t, int64(9), fencetest.Read(t, pool, claimed).Attempt, "the successor's attempt was raised")
 }
 
 // A failed try gives the run away and raises the attempt itself: that answer is Lost, and the record is right.

@@ -107,6 +107,32 @@ func TestKeeper_RecoversFromABlackHole(t *testing.T) {
 	}
 }
 
+// RV-09: a server that takes no writes any more still answers. Its connection is not kept.
+func TestKeeper_LeavesAReadOnlyServer(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	connections := 0
+	var last fencing.BeatReport
+	b := &beats{}
+	b.Keeper = fencing.NewKeeper(func(ctx context.Context) (*pgx.Conn, error) {
+		conn, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
+		if connections++; err == nil && connections == 1 {
+			_, err = conn.Exec(ctx, "set default_transaction_read_only = on")
+		}
+		b.conn = conn
+		return conn, err
+	}, always, func(r fencing.BeatReport) { last = r })
+	t.Cleanup(b.hangUp)
+	ctx, _ := b.hold(t, pool, fencetest.Lease)
+	b.Beat(t.Context())
+	require.True(t, fencing.IsReadOnly(last.Err), "%v", last.Err)
+	b.Beat(t.Context())
+	require.NoError(t, last.Err)
+	require.Equal(t, 1, last.Renewed)
+	require.Equal(t, 2, connections)
+	require.NoError(t, ctx.Err())
+}
+
 // proxy is TCP in front of the server's socket. It can swallow all that comes from the client.
 type proxy struct {
 	pool    *pgxpool.Pool

@@ -79,7 +79,7 @@ var mutants = []mutant{
 	{"heartbeat in one statement", one(keeperGo, "beatSlice = 5000", "beatSlice = 50000"), fencingPkg, "Keeper_Slices"},
 	{"heartbeat told apart by run", one(keeperGo, "if renewed[token{d.held.Run, d.attempt}] {", "if renewed[token{d.held.Run, d.attempt}] || renewed[token{d.held.Run, d.attempt + 1}] {"), fencingPkg, "Keeper_SameRun"},
 	{"a beat without an end", one(keeperGo, "ctx, cancel := context.WithTimeout(ctx, k.every)", "ctx, cancel := context.WithCancel(ctx)"), fencingPkg, "Keeper_Recovers"},
-	{"a failed connection is kept", one(keeperGo, "k.disconnect()\n			return", "return"), fencingPkg, "Keeper_Recovers"},
+	{"a failed connection is kept", one(keeperGo, "k.disconnect()\n			return", "return"), fencingPkg, "Keeper_LeavesARead"},
 	{"own finish is a loss", one(heldGo, "case h.dropped || h.skipped || h.finishing:", "case h.dropped || h.skipped:"), fencingPkg, "Keeper_OwnFinish"},
 	{"a doubt is a loss", one(heldGo, "case h.dropped || h.skipped || h.finishing:", "case h.dropped || h.finishing:"), fencingPkg, "Keeper_NoFalseLoss"},
 	{"an older row is a loss", one(heldGo, "case attempt < h.attempt && ownable:", "case false && ownable:"), fencingPkg, "Keeper_NoFalseLoss"},
