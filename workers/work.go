@@ -138,6 +138,7 @@ func (s *Service) act(ctx context.Context, held *fencing.Held, c fencing.Claimed
 func (s *Service) conclude(ctx, runCtx context.Context, held *fencing.Held, c fencing.Claimed, k workKind, res result, began time.Time, next *time.Duration) error {
 	cause := context.Cause(runCtx)
 	canceledInRiver := false
+	res.code = clean(res.code, maxCode) // a channel's own: River and metrics see it too
 	if res.event == fencing.FailTry && res.delay == 0 {
 		res.delay = k.backoff.Delay(c.Failures + 1)
 	}

@@ -22,7 +22,7 @@ func (s *Service) write(ctx context.Context, held *fencing.Held, c fencing.Claim
 	held.Finishing()
 	end := receipts.End{
 		Event: res.event, Run: c.Run, Kind: c.Kind, Began: c.Attempt, Owner: s.owner, Step: res.step, Outcome: res.outcome,
-		ExternalRef: clean(res.externalRef, maxExternalRef), Code: clean(res.code, maxCode), Delay: res.delay,
+		ExternalRef: clean(res.externalRef, maxExternalRef), Code: res.code, Delay: res.delay,
 	}
 	end.StepOutput, end.Output = res.stepOutput, res.output
 	if res.err != nil {
