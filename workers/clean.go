@@ -23,11 +23,18 @@ var secrets = []struct {
 	{regexp.MustCompile(`(?i)((?:password|passwd|secret|token|api[_-]?key)["']?\s*[:=]\s*["']?)[^\s"',;&]+`), "${1}***"},
 }
 
+const searchBeyond = 4 << 10
+
 const cut = "… (cut)"
 
 // clean makes text storable: PostgreSQL takes neither NUL nor invalid UTF-8, and a single such byte in an error would
 // stop a whole batch of River's. What looks like a credential is masked, and the text is cut at a rune.
 func clean(s string, limit int) string {
+	// A long text is cut before it is searched, with room for a credential that begins before the limit: cleaning must
+	// not outlast a lease.
+	if len(s) > limit+searchBeyond {
+		s = s[:limit+searchBeyond]
+	}
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	s = strings.ReplaceAll(s, "\x00", "\uFFFD")
 	for _, secret := range secrets {
