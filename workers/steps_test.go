@@ -55,7 +55,9 @@ type orderSteps struct {
 
 func (o orderSteps) bind() workers.Binding {
 	if o.charge == nil {
-		o.charge = func(_ context.Context, in *workers.In[order]) (charge, error) { return charge{Ref: "ch-" + in.Key}, nil }
+		o.charge = func(_ context.Context, in *workers.In[order]) (charge, error) {
+			return charge{Ref: "ch-" + in.Key}, nil
+		}
 	}
 	if o.ship == nil {
 		o.ship = func(context.Context, *workers.In[order]) (string, error) { return "parcel-1", nil }
@@ -199,14 +201,17 @@ func TestSteps_WhatAStepDoesToItsTransactionIsRefusedOrHarmless(t *testing.T) {
 		do   func(ctx context.Context, tx pgx.Tx) error
 		want string // in the error of the failed try; empty: the step is fine
 	}{
-		"Commit":           {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, "must not end"},
-		"COMMIT":           {exec("commit"), "must not end"},
-		"ROLLBACK":         {exec(" /* x */ rollback;"), "must not end"},
-		"smuggled":         {exec("select ';'; commit; begin"), "ended its own transaction"},
-		"SET ROLE":         {exec("set role nobody_at_all"), ""},
-		"SET search_path":  {exec("set local search_path = nowhere"), ""},
-		"swallowed error":  {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, "was not returned"},
-		"unread rows":      {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Query(ctx, "select 1 union select 2"); return err }, "open"},
+		"Commit":          {func(ctx context.Context, tx pgx.Tx) error { return tx.Commit(ctx) }, "must not end"},
+		"COMMIT":          {exec("commit"), "must not end"},
+		"ROLLBACK":        {exec(" /* x */ rollback;"), "must not end"},
+		"smuggled":        {exec("select ';'; commit; begin"), "ended its own transaction"},
+		"SET ROLE":        {exec("set role nobody_at_all"), ""},
+		"SET search_path": {exec("set local search_path = nowhere"), ""},
+		"swallowed error": {func(ctx context.Context, tx pgx.Tx) error { _, _ = tx.Exec(ctx, "select 1/0"); return nil }, "was not returned"},
+		"unread rows": {func(ctx context.Context, tx pgx.Tx) error {
+			_, err := tx.Query(ctx, "select 1 union select 2")
+			return err
+		}, "open"},
 		"open savepoint":   {func(ctx context.Context, tx pgx.Tx) error { _, err := tx.Begin(ctx); return err }, ""},
 		"deferred check":   {exec("insert into kid values (1)"), "foreign key"},
 		"savepoint undone": {savepoint, ""},

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -77,16 +78,18 @@ type workKind struct {
 	backoff         Backoff
 	// offers is what this process has of what runs need.
 	offers []string
-	// start is the single outside step whose `started` receipt the claim commits; nil where the steps do that.
+	// start is the outside step whose `started` receipt the claim commits, for a run that has no other; nil where the steps
+	// do that themselves.
 	start *receipts.Step
 	do    func(ctx context.Context, held *fencing.Held, c fencing.Claimed) result
 }
 
-func (k workKind) first() receipts.Step {
-	if k.start != nil {
-		return *k.start
+// begun is the step that the claim has started, if it has.
+func (k workKind) begun(c fencing.Claimed) (step receipts.Step, ok bool) {
+	if k.start == nil || slices.Contains(c.Needs, receipts.ManySteps) {
+		return receipts.Step{}, false
 	}
-	return receipts.Step{}
+	return *k.start, true
 }
 
 // result is what the handler's outcome means for the run.
@@ -121,16 +124,21 @@ func (s *Service) claim(ctx context.Context, req fencing.ClaimRequest, start *re
 
 // act calls the handler, unless the lease may be over by now: a process that was frozen after the claim must not begin.
 func (s *Service) act(ctx context.Context, held *fencing.Held, c fencing.Claimed, k workKind) (res result) {
+	step, begun := k.begun(c)
 	defer func() {
 		if p := recover(); p != nil {
-			err := fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-			res.event, res.outcome, res.code, res.err, res.notSent = fencing.FailTry, receipts.Unknown, "panic", err, false
+			res = result{event: fencing.FailTry, code: "panic", err: fmt.Errorf("panic: %v\n%s", p, debug.Stack())}
+			if begun {
+				res.step, res.outcome = step, receipts.Unknown
+			}
 		}
 	}()
 	if !held.Alive() || ctx.Err() != nil {
-		return result{step: k.first(), event: fencing.FailTry, outcome: receipts.Failed, code: "not_begun", err: context.Cause(ctx), notSent: true}
+		if begun {
+			return notBegun(step, "not_begun", context.Cause(ctx))
+		}
+		return interrupted(step, "not_begun", context.Cause(ctx))
 	}
-	res.step = k.first()
 	return k.do(ctx, held, c)
 }
 
