@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/weirqueue/weir/internal/delivery"
 )
 
 // Limits of a notification.
@@ -34,7 +36,7 @@ type Notification struct {
 
 // Recipient is an address on a channel.
 type Recipient struct {
-	// Channel is "email", or the name of a channel that the fleet was given.
+	// Channel is "email", "telegram", or the name of a channel that the fleet was given.
 	Channel string `json:"channel"`
 	Address string `json:"address"`
 }
@@ -60,7 +62,8 @@ func (n *Notification) validate(channels []string) error {
 	faults = append(faults,
 		validateText("Notification.Subject", n.Subject, MaxSubjectBytes),
 		validateText("Notification.Text", n.Text, MaxBodyBytes),
-		validateText("Notification.HTML", n.HTML, MaxBodyBytes))
+		validateText("Notification.HTML", n.HTML, MaxBodyBytes),
+		n.validateTelegram())
 	if strings.ContainsAny(n.Subject, "\r\n") {
 		faults = append(faults, invalid("Notification.Subject", n.Subject, "one line: a line break would forge a header"))
 	}
@@ -85,6 +88,8 @@ func (r Recipient) validate(field string, channels []string) error {
 		faults = append(faults, invalid(field, r.Address, "free of control characters and invalid UTF-8"))
 	} else if r.Channel == "email" {
 		faults = append(faults, validateEmail(field, r.Address))
+	} else if r.Channel == delivery.Telegram {
+		faults = append(faults, validateChat(field, r.Address))
 	}
 	return errors.Join(faults...)
 }

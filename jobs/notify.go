@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -87,8 +88,8 @@ with n as (
 ), runs as (
     insert into weir.run (id, root_id, kind, status, queue, priority, max_failures, next_attempt_at, doorbell_id, needs, tags, metadata)
     select x.run::uuid, @root::uuid, 'delivery', 'pending', @queue, @priority::smallint, @max_failures::integer,
-        coalesce(@scheduled_at::timestamptz, clock_timestamp()), x.job, array[x.need], @tags::text[], @metadata::text::jsonb
-    from unnest(@runs::text[], @jobs::bigint[], @needs::text[]) x(run, job, need)
+        coalesce(@scheduled_at::timestamptz, clock_timestamp()), x.job, string_to_array(x.needs, ','), @tags::text[], @metadata::text::jsonb
+    from unnest(@runs::text[], @jobs::bigint[], @needs::text[]) x(run, job, needs)
 )
 insert into weir.payload (run_id, body, digest)
 select x.run::uuid, convert_to(x.body, 'UTF8'), sha256(convert_to(x.body, 'UTF8'))
@@ -98,18 +99,24 @@ func (c *Client) insertNotification(ctx context.Context, tx pgx.Tx, id uuid.UUID
 	res := &NotifyResult{ID: NotificationID(id)}
 	rung := make([]fencing.Rung, len(n.To))
 	runs, bodies, needs := make([]string, len(n.To)), make([]string, len(n.To)), make([]string, len(n.To))
+	messages := n.telegramParts()
 	for i, to := range n.To {
 		run, err := newID()
 		if err != nil {
 			return nil, err
 		}
-		body, err := delivery.Canonical(delivery.Payload{
+		payload := delivery.Payload{
 			Notification: id, Channel: to.Channel, Address: to.Address, Subject: n.Subject, Text: n.Text, HTML: n.HTML,
-		})
+		}
+		if to.Channel == delivery.Telegram && len(messages) > 1 {
+			payload.Text, payload.HTML, payload.Parts = "", "", messages
+		}
+		body, err := delivery.Canonical(payload)
 		if err != nil {
 			return nil, err
 		}
-		runs[i], bodies[i], needs[i] = run.String(), string(body), delivery.Need(to.Channel)
+		// The name of a channel holds no comma.
+		runs[i], bodies[i], needs[i] = run.String(), string(body), strings.Join(delivery.Needs(to.Channel, len(payload.Parts)), ",")
 		rung[i] = fencing.Rung{Run: run, Kind: KindDelivery, Queue: o.Queue, Priority: o.Priority, At: o.ScheduledAt, Tags: o.Tags, Channel: to.Channel}
 		res.Runs = append(res.Runs, RunRef{ID: RunID(run), Status: StatusPending})
 	}

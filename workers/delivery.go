@@ -3,6 +3,7 @@ package workers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -45,11 +46,11 @@ func newDeliveryWorker(s *Service) *deliveryWorker {
 		names[i] = delivery.Need(name)
 	}
 	w.kind = workKind{
-		offers: names,
+		offers: append(names, receipts.ManySteps),
 		kind:   jobs.KindDelivery,
 		lease:  s.cfg.Delivery.Lease, stepTime: s.cfg.Delivery.StepTime, backoff: s.cfg.Delivery.Backoff,
 		start: &sendStep,
-		do:    w.send,
+		do:    w.deliver,
 	}
 	return w
 }
@@ -74,19 +75,38 @@ func (w *deliveryWorker) Work(ctx context.Context, job *river.Job[deliveryArgs])
 	return w.service.work(ctx, job.JobRow, job.Args.RunID, &job.Args.next, w.kind)
 }
 
-// send hands the message to its channel and reads what the outcome means.
-func (w *deliveryWorker) send(ctx context.Context, _ *fencing.Held, c fencing.Claimed) result {
+// deliver sends what is not sent yet: one message, or the parts of one.
+func (w *deliveryWorker) deliver(ctx context.Context, held *fencing.Held, c fencing.Claimed) result {
+	step, begun := w.kind.begun(c)
 	payload, err := delivery.Decode(c.Payload, c.Digest)
-	if err != nil {
-		return result{step: sendStep, event: fencing.Refuse, outcome: receipts.Failed, code: "payload_unreadable", err: err, notSent: true}
+	if err == nil && begun != (len(payload.Parts) < 2) {
+		err = errors.New("the parts of the payload are not those that the run was made for")
 	}
+	if err != nil {
+		res := result{step: step, event: fencing.Refuse, code: "payload_unreadable", err: err, notSent: true}
+		if begun {
+			res.outcome = receipts.Failed
+		}
+		return res
+	}
+	if begun {
+		return w.send(ctx, c, payload, step)
+	}
+	return w.sendParts(ctx, held, c, payload)
+}
+
+// send hands one message to its channel and reads what the outcome means.
+func (w *deliveryWorker) send(ctx context.Context, c fencing.Claimed, payload delivery.Payload, step receipts.Step) result {
 	ch := w.service.cfg.Channels[payload.Channel] // there: the claim asked for it
-	step := sendStep
 	step.Effect = receipts.Effect(ch.Effect())
-	sent, err := ch.Send(ctx, channel.Message{
-		RunID: c.Run.String(), IdempotencyKey: c.Run.String() + ":0", Address: payload.Address,
-		Subject: payload.Subject, Text: payload.Text, HTML: payload.HTML, CreatedAt: c.CreatedAt,
-	})
+	m := channel.Message{
+		RunID: c.Run.String(), IdempotencyKey: fmt.Sprintf("%s:%d", c.Run, step.Index), Address: payload.Address,
+		Subject: payload.Subject, Text: payload.Text, HTML: payload.HTML, Part: 1, Parts: 1, CreatedAt: c.CreatedAt,
+	}
+	if len(payload.Parts) > 1 { // they hold the subject
+		m.Subject, m.Text, m.Part, m.Parts = "", payload.Parts[step.Index], step.Index+1, len(payload.Parts)
+	}
+	sent, err := ch.Send(ctx, m)
 	if err == nil {
 		return result{step: step, event: fencing.Succeed, outcome: receipts.OK, externalRef: sent.ExternalRef, label: payload.Channel}
 	}

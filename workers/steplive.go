@@ -35,7 +35,7 @@ func (t *try) live(ctx context.Context, s boundStep, last bool) (result, bool) {
 			return t.failed(s, err), true
 		case sent.IsZero() || brokeRules(err) || fencing.OutcomeOf(err) != fencing.Unknown:
 			// Not sent, or refused: nothing was committed.
-			dropReadOnly(t.w.service.pool, err)
+			dropReadOnly(t.service.pool, err)
 			return t.failed(s, err), true
 		}
 		done, res, stop := t.settleDoubt(ctx, s, out, last)
@@ -48,8 +48,8 @@ func (t *try) live(ctx context.Context, s boundStep, last bool) (result, bool) {
 
 // liveOnce runs the step once. sent is set when the batch with the COMMIT was sent: the moment before it.
 func (t *try) liveOnce(ctx context.Context, s boundStep, last bool) (out json.RawMessage, sent time.Time, err error) {
-	k := t.w.kind
-	tx, err := beginLive(ctx, t.w.service.pool, k.kind, k.stepTime)
+	k := t.kind
+	tx, err := beginLive(ctx, t.service.pool, k.kind, k.stepTime)
 	if err != nil {
 		return nil, sent, err
 	}
@@ -85,8 +85,8 @@ func (t *try) liveOnce(ctx context.Context, s boundStep, last bool) (out json.Ra
 // settleDoubt finds out what a COMMIT did whose answer was lost (R10). done is false when it did not happen: then the
 // step is to be repeated, under the new attempt.
 func (t *try) settleDoubt(ctx context.Context, s boundStep, out json.RawMessage, last bool) (done bool, res result, stop bool) {
-	k := t.w.kind
-	service := t.w.service
+	k := t.kind
+	service := t.service
 	attempt := t.held.Attempt()
 	t.held.Skip()
 	ctx = context.WithoutCancel(ctx)
@@ -110,7 +110,7 @@ func brokeRules(err error) bool {
 
 // adopt goes on from the step's receipt, if it has one that is ok.
 func (t *try) adopt(ctx context.Context, s boundStep, last bool) (done bool, res result, stop bool) {
-	list, err := receipts.List(ctx, t.w.service.pool, t.claimed.Run)
+	list, err := receipts.List(ctx, t.service.pool, t.claimed.Run)
 	if err != nil {
 		return true, t.failed(s, err), true
 	}
@@ -131,7 +131,7 @@ func (t *try) statement(ctx context.Context, s boundStep, last bool) (result, bo
 		return t.failed(s, err), true
 	}
 	if ctx.Err() != nil {
-		return t.w.interrupted(s.Step, "interrupted", context.Cause(ctx)), true
+		return interrupted(s.Step, "interrupted", context.Cause(ctx)), true
 	}
 	for range maxRepeats {
 		sent := time.Now()
@@ -143,7 +143,7 @@ func (t *try) statement(ctx context.Context, s boundStep, last bool) (result, bo
 		case errors.Is(err, fencing.ErrLeaseLost):
 			return t.lost(s)
 		case fencing.OutcomeOf(err) != fencing.Unknown || errors.Is(err, ErrNoRows):
-			dropReadOnly(t.w.service.pool, err)
+			dropReadOnly(t.service.pool, err)
 			return t.failed(s, err), true
 		}
 		done, res, stop := t.settleDoubt(ctx, s, nil, last)
@@ -155,7 +155,7 @@ func (t *try) statement(ctx context.Context, s boundStep, last bool) (result, bo
 }
 
 func (t *try) statementOnce(ctx context.Context, s boundStep, sql SQL, last bool) (json.RawMessage, error) {
-	k := t.w.kind
+	k := t.kind
 	fence := receipts.StatementFence{
 		StepFence: receipts.StepFence{
 			Run: t.claimed.Run, Kind: k.kind, Attempt: t.held.Attempt(), Step: s.Step, Last: last, Lease: k.lease, StepTime: k.stepTime,
@@ -164,7 +164,7 @@ func (t *try) statementOnce(ctx context.Context, s boundStep, sql SQL, last bool
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.stepTime)
 	defer cancel()
-	out, err := fence.Execute(ctx, t.w.service.pool)
+	out, err := fence.Execute(ctx, t.service.pool)
 	var pgErr *pgconn.PgError
 	switch {
 	case errors.Is(err, receipts.ErrTouchedNothing):

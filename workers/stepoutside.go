@@ -17,9 +17,6 @@ func (t *try) outside(ctx context.Context, s boundStep, last bool, _ receipts.Re
 	if stop {
 		return res, true
 	}
-	if ctx.Err() != nil || !t.held.Alive() {
-		return t.w.notBegun(s.Step, "interrupted", context.Cause(ctx)), true
-	}
 	var (
 		value any
 		err   error
@@ -54,18 +51,19 @@ func (t *try) outside(ctx context.Context, s boundStep, last bool, _ receipts.Re
 	if last {
 		return result{step: s.Step, event: fencing.Succeed, outcome: receipts.OK, stepOutput: out, output: out}, true
 	}
-	return t.settle(ctx, s, out)
+	return t.settle(ctx, s, out, "")
 }
 
 func (t *try) point(s boundStep) receipts.Outside {
-	k := t.w.kind
+	k := t.kind
 	return receipts.Outside{Run: t.claimed.Run, Kind: k.kind, Attempt: t.held.Attempt(), Step: s.Step, Lease: k.lease, StepTime: k.stepTime}
 }
 
-// start commits `started`. began is false where a Reconciled step must be asked about instead.
+// start commits `started`. began is false where a Reconciled step must be asked about instead. Where the try does not
+// end, the lease surely lasts.
 func (t *try) start(ctx context.Context, s boundStep) (began bool, res result, stop bool) {
-	service := t.w.service
-	writeCtx, cancel := context.WithTimeout(ctx, min(t.w.kind.lease/2, 10*time.Second))
+	service := t.service
+	writeCtx, cancel := context.WithTimeout(ctx, min(t.kind.lease/2, 10*time.Second))
 	defer cancel()
 	sent := time.Now()
 	began, cancelRequested, err := t.point(s).Start(writeCtx, service.pool)
@@ -75,29 +73,32 @@ func (t *try) start(ctx context.Context, s boundStep) (began bool, res result, s
 		return false, res, stop
 	case err != nil:
 		dropReadOnly(service.pool, err)
-		return false, t.w.notBegun(s.Step, "database", err), true
+		return false, notBegun(s.Step, "database", err), true
 	case cancelRequested && began:
-		return false, t.w.notBegun(s.Step, fencing.CodeCanceled, errors.New("cancel was requested")), true
+		return false, notBegun(s.Step, fencing.CodeCanceled, errors.New("cancel was requested")), true
 	}
 	t.held.Renewed(sent)
+	if ctx.Err() != nil || !t.held.Alive() {
+		return false, notBegun(s.Step, "interrupted", context.Cause(ctx)), true
+	}
 	return began, result{}, false
 }
 
 // settle commits that the step is ok. It tries for as long as the lease may last: what it knows, nobody else does.
-func (t *try) settle(ctx context.Context, s boundStep, out json.RawMessage) (result, bool) {
-	k, service := t.w.kind, t.w.service
+func (t *try) settle(ctx context.Context, s boundStep, out json.RawMessage, externalRef string) (result, bool) {
+	k, service := t.kind, t.service
 	ctx = context.WithoutCancel(ctx)
 	deadline := time.Now().Add(k.lease)
 	pause := 50 * time.Millisecond
 	for {
 		sent := time.Now()
 		writeCtx, cancel := context.WithTimeout(ctx, min(k.lease/2, 10*time.Second))
-		cancelRequested, err := t.point(s).Settle(writeCtx, service.pool, out, "")
+		cancelRequested, err := t.point(s).Settle(writeCtx, service.pool, out, clean(externalRef, maxExternalRef))
 		cancel()
 		switch {
 		case err == nil && cancelRequested:
 			t.outputs[s.Name] = out
-			return t.w.interrupted(s.Step, fencing.CodeCanceled, errors.New("cancel was requested")), true
+			return interrupted(s.Step, fencing.CodeCanceled, errors.New("cancel was requested")), true
 		case err == nil:
 			t.held.Renewed(sent)
 			return t.committed(s, out, false)

@@ -71,13 +71,16 @@ func (s *Service) addKind(workers *river.Workers, b Binding) (err error) {
 	return nil
 }
 
-// try is one try of a run: what its steps share.
+// try is one try of a run of several steps: what they share.
 type try struct {
-	w       *stepsWorker
+	service *Service
+	kind    workKind
 	held    *fencing.Held
 	claimed fencing.Claimed
-	payload any
 	outputs map[string]json.RawMessage
+	// binding and payload are those of an application's own kind.
+	binding Binding
+	payload any
 }
 
 // run goes on after the last receipt: it never executes a step that has one.
@@ -87,63 +90,78 @@ func (w *stepsWorker) run(ctx context.Context, held *fencing.Held, c fencing.Cla
 	if err == nil && frozen.Kind != w.binding.name {
 		err = fmt.Errorf("the payload is of kind %s", frozen.Kind)
 	}
-	t := &try{w: w, held: held, claimed: c, outputs: map[string]json.RawMessage{}}
+	t := &try{service: w.service, kind: w.kind, held: held, claimed: c, outputs: map[string]json.RawMessage{}, binding: w.binding}
 	if err == nil {
 		t.payload, err = w.binding.decode(frozen.Payload)
 	}
 	if err != nil {
 		return result{step: first, event: fencing.Refuse, outcome: receipts.Failed, code: "payload_unreadable", err: err, notSent: true}
 	}
-	done, err := receipts.List(ctx, w.service.pool, c.Run)
+	steps := make([]receipts.Step, len(w.binding.steps))
+	for i, s := range w.binding.steps {
+		steps[i] = s.Step
+	}
+	return t.through(ctx, steps, t.step)
+}
+
+// through executes, in their order, the steps that have no receipt that is ok. do is one step: stop says that the try
+// ends with its result. A panic in it is a failed try.
+func (t *try) through(ctx context.Context, steps []receipts.Step, do func(ctx context.Context, i int, r receipts.Receipt) (res result, stop bool)) result {
+	done, err := receipts.List(ctx, t.service.pool, t.claimed.Run)
 	if err != nil {
-		return w.interrupted(first, "database", err)
+		return interrupted(steps[0], "database", err)
 	}
 	byIndex := map[int]receipts.Receipt{}
 	for _, r := range done {
 		byIndex[r.Step.Index] = r
 	}
-	for i, s := range w.binding.steps {
+	for i, s := range steps {
 		if r, ok := byIndex[i]; ok && r.Outcome == receipts.OK {
 			t.outputs[s.Name] = r.Output
 			continue
 		}
 		if ctx.Err() != nil {
-			return w.interrupted(s.Step, "interrupted", context.Cause(ctx))
+			return interrupted(s, "interrupted", context.Cause(ctx))
 		}
-		if res, stop := t.step(ctx, i, byIndex[i]); stop {
+		if res, stop := guarded(s, func() (result, bool) { return do(ctx, i, byIndex[i]) }); stop {
 			return res
 		}
 	}
 	// Every step has its receipt, and none was the last: the run ends with what is there.
-	last := w.binding.steps[len(w.binding.steps)-1]
-	return result{step: last.Step, event: fencing.Succeed, outcome: receipts.OK, output: t.outputs[last.Name], stepOutput: t.outputs[last.Name]}
+	last := steps[len(steps)-1]
+	return result{step: last, event: fencing.Succeed, outcome: receipts.OK, output: t.outputs[last.Name], stepOutput: t.outputs[last.Name]}
 }
 
-// interrupted is a try that ends between steps: nothing of it is outside, and nothing is known of the step that would
-// have been next.
-func (w *stepsWorker) interrupted(step receipts.Step, code string, err error) result {
-	return result{step: step, event: fencing.FailTry, code: code, err: err, notSent: true}
-}
-
-// notBegun is a try that ends after `started` may have been written, and before anything was done outside.
-func (w *stepsWorker) notBegun(step receipts.Step, code string, err error) result {
-	res := w.interrupted(step, code, err)
-	res.outcome = receipts.Failed
-	return res
-}
-
-// step executes one step. stop says that the try ends with the result.
-func (t *try) step(ctx context.Context, i int, r receipts.Receipt) (res result, stop bool) {
-	s := t.w.binding.steps[i]
+// guarded turns a panic of a step into a failed try.
+func guarded(s receipts.Step, do func() (result, bool)) (res result, stop bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			res, stop = result{
-				step: s.Step, event: fencing.FailTry, outcome: outcomeOfPanic(s.Effect), code: "panic",
+				step: s, event: fencing.FailTry, outcome: outcomeOfPanic(s.Effect), code: "panic",
 				err: fmt.Errorf("panic: %v\n%s", p, debug.Stack()), notSent: s.Effect == receipts.Transactional,
 			}, true
 		}
 	}()
-	last := i == len(t.w.binding.steps)-1
+	return do()
+}
+
+// interrupted is a try that ends between steps: nothing of it is outside, and nothing is known of the step that would
+// have been next.
+func interrupted(step receipts.Step, code string, err error) result {
+	return result{step: step, event: fencing.FailTry, code: code, err: err, notSent: true}
+}
+
+// notBegun is a try that ends after `started` may have been written, and before anything was done outside.
+func notBegun(step receipts.Step, code string, err error) result {
+	res := interrupted(step, code, err)
+	res.outcome = receipts.Failed
+	return res
+}
+
+// step executes one step of an application's own kind. stop says that the try ends with the result.
+func (t *try) step(ctx context.Context, i int, r receipts.Receipt) (res result, stop bool) {
+	s := t.binding.steps[i]
+	last := i == len(t.binding.steps)-1
 	switch {
 	case s.impl.live != nil:
 		return t.live(ctx, s, last)
@@ -227,5 +245,5 @@ func (t *try) committed(s boundStep, out json.RawMessage, last bool) (result, bo
 
 // lost ends a try whose fence was refused. The write that follows is refused too, and says so.
 func (t *try) lost(s boundStep) (result, bool) {
-	return t.w.interrupted(s.Step, "lease_lost", fencing.ErrLeaseLost), true
+	return interrupted(s.Step, "lease_lost", fencing.ErrLeaseLost), true
 }

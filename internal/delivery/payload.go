@@ -8,6 +8,8 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+
+	"github.com/weirqueue/weir/internal/receipts"
 )
 
 const (
@@ -20,6 +22,15 @@ const (
 // Need is what a worker must offer to claim a delivery on a channel.
 func Need(channel string) string { return "channel:" + channel }
 
+// Needs is everything that a worker must offer to claim a delivery of so many parts. One that knows no parts would send
+// the wrong text, so it must not claim it.
+func Needs(channel string, parts int) []string {
+	if parts < 2 {
+		return []string{Need(channel)}
+	}
+	return []string{Need(channel), receipts.ManySteps}
+}
+
 // Payload is what one delivery sends, and to whom. The order of its fields is part of its canonical form.
 type Payload struct {
 	Notification uuid.UUID `json:"notification"`
@@ -28,6 +39,9 @@ type Payload struct {
 	Subject      string    `json:"subject"`
 	Text         string    `json:"text"`
 	HTML         string    `json:"html,omitempty"`
+	// Parts are the messages that this one is sent as, each a step, where it is longer than the channel takes. They hold
+	// the subject and the text; Text is empty then. A message that fits has none.
+	Parts []string `json:"parts,omitempty"`
 }
 
 // Canonical encodes v as the bytes that are frozen and digested: JSON without insignificant space and without

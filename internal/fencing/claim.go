@@ -23,7 +23,7 @@ const ClaimScope = `r.id = @run and r.kind = @kind and r.next_attempt_at <= cloc
 
 // ClaimFinal is what a claim returns; see Claimed.
 const ClaimFinal = `select fenced.id, fenced.root_id, fenced.kind, fenced.status, fenced.attempt, fenced.reaps, fenced.failures,
-    fenced.max_failures, fenced.created_at, p.body, p.digest, clock_timestamp()
+    fenced.max_failures, fenced.created_at, fenced.needs, p.body, p.digest, clock_timestamp()
 from fenced left join weir.payload p on p.run_id = fenced.id`
 
 // ClaimRequest says who claims what.
@@ -58,6 +58,8 @@ type Claimed struct {
 	Attempt                      int64
 	Reaps, Failures, MaxFailures int
 	CreatedAt                    time.Time
+	// Needs is what the claimer had to offer.
+	Needs []string
 	// Payload is nil when it was erased or is missing.
 	Payload, Digest []byte
 	// Now is the database's clock at the claim.
@@ -70,7 +72,7 @@ func (c Claimed) IsSuspect() bool { return c.Reaps >= suspectReaps }
 // ScanClaimed reads the row of ClaimFinal. ok is false when the claim matched no row: a lost race, not an error.
 func ScanClaimed(row pgx.Row) (c Claimed, ok bool, err error) {
 	err = row.Scan(&c.Run, &c.Root, &c.Kind, &c.Status, &c.Attempt, &c.Reaps, &c.Failures, &c.MaxFailures, &c.CreatedAt,
-		&c.Payload, &c.Digest, &c.Now)
+		&c.Needs, &c.Payload, &c.Digest, &c.Now)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Claimed{}, false, nil
 	}

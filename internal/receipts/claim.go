@@ -7,11 +7,15 @@ import (
 	"github.com/weirqueue/weir/internal/fencing"
 )
 
+// ManySteps, among what a run needs, says that it has more than one step: ClaimStarted starts none of them.
+const ManySteps = "many_steps"
+
 // The `started` receipt of a run with a single outside step is committed by the claim itself. A step that is ok is
 // never started again.
 const startedWithClaim fencing.Rider = `
     insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt)
     select fenced.id, @step_index::integer, @step_name, @effect, 'started', fenced.attempt from fenced
+    where not '` + ManySteps + `' = any(fenced.needs)
     on conflict (run_id, step_index) do update
         set outcome = 'started', attempt = excluded.attempt, recorded_at = clock_timestamp()
         where receipt.outcome <> 'ok'`
@@ -32,7 +36,8 @@ func Claim(ctx context.Context, db fencing.DB, req fencing.ClaimRequest) (fencin
 }
 
 // ClaimStarted is Claim with the `started` receipt of the run's single step, in one statement. The step's effect is
-// AtLeastOnce or Idempotent: a Reconciled step must not overwrite what another attempt started.
+// AtLeastOnce or Idempotent: a Reconciled step must not overwrite what another attempt started. It is plain Claim for a run
+// that needs ManySteps.
 func ClaimStarted(ctx context.Context, db fencing.DB, req fencing.ClaimRequest, step Step) (fencing.Claimed, bool, error) {
 	args := req.Args()
 	args["step_index"], args["step_name"], args["effect"] = step.Index, step.Name, string(step.Effect)

@@ -23,7 +23,7 @@ const (
 	Idempotent Effect = "idempotent"
 )
 
-// Message is one notification for one address. Everything in it is the same on every try.
+// Message is one notification for one address, or a part of one. Everything in it is the same on every try.
 type Message struct {
 	// RunID is the delivery's run, in UUID form.
 	RunID string
@@ -35,6 +35,10 @@ type Message struct {
 	Text    string
 	// HTML is an alternative to Text. Empty means text only.
 	HTML string
+	// Part and Parts say which part of a message this is that was too long for its channel, from 1 on: "2 of 3". A
+	// part's Text is what it carries, the subject in front of the first one; Subject and HTML are empty. A message that
+	// is whole is 1 of 1. Parts are sent in their order, each when the one before it has its receipt.
+	Part, Parts int
 	// CreatedAt is when the notification was written, by the database's clock. A channel that stamps a date uses
 	// this one, so that a message sent twice is the same message.
 	CreatedAt time.Time
