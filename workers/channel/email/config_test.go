@@ -44,6 +44,9 @@ func TestConfig_TLS(t *testing.T) {
 	assert.Equal(t, "other.example", d.tls.ServerName)
 	assert.EqualValues(t, tls.VersionTLS13, d.tls.MinVersion)
 	assert.NotSame(t, given, d.tls)
+
+	d = newDialer(Config{Host: "mx.example", TLSConfig: &tls.Config{MinVersion: tls.VersionTLS10}})
+	assert.EqualValues(t, tls.VersionTLS12, d.tls.MinVersion)
 }
 
 // The worst Send of every valid configuration is shorter than a delivery's step.

@@ -149,6 +149,8 @@ func (s *fakeServer) addr() string { return s.Listener.Addr().String() }
 type fakeConn struct {
 	net.Conn
 	r *bufio.Reader
+	// heard is every line so far.
+	heard []string
 }
 
 func newFakeConn(c net.Conn) *fakeConn { return &fakeConn{Conn: c, r: bufio.NewReader(c)} }
@@ -162,7 +164,9 @@ func (c *fakeConn) hear() string {
 	if err != nil {
 		return ""
 	}
-	return strings.TrimRight(line, "\r\n")
+	line = strings.TrimRight(line, "\r\n")
+	c.heard = append(c.heard, line)
+	return line
 }
 
 // greet goes through greeting and EHLO.
@@ -214,6 +218,7 @@ func (c *fakeConn) readMail() bool {
 // untilGone blocks until the client hangs up, and returns what it still said.
 func (c *fakeConn) untilGone() string {
 	rest, _ := io.ReadAll(c.r)
+	c.heard = append(c.heard, string(rest))
 	return string(rest)
 }
 

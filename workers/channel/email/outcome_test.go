@@ -59,6 +59,7 @@ func TestSend_LateAnswerIsNotReadAsTheNextOne(t *testing.T) { // EM-01 (c), EM-1
 	c := newChannel(t, fake.addr(), within(200*time.Millisecond))
 
 	requireUnknown(t, send(t, c, message()), "smtp_timeout_after_data")
+	require.Empty(t, c.pool.idle)
 	close(late)
 	requireClass(t, send(t, c, message()), channel.ClassRefused, "smtp_550_5.7.1")
 	require.EqualValues(t, 2, fake.accepted.Load(), "the first connection is not used again")

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -26,6 +27,22 @@ func TestSend_ReusesAConnection(t *testing.T) {
 	})
 	c := newChannel(t, fake.addr(), nil)
 	for range 5 {
+		require.NoError(t, send(t, c, message()))
+	}
+	require.EqualValues(t, 1, fake.accepted.Load())
+}
+
+// What a server may say is bounded for each mail, not for the connection.
+func TestSend_ReusesAConnectionOfATalkativeServer(t *testing.T) {
+	t.Parallel()
+	fake := startFake(t, func(_ int, c *fakeConn) {
+		c.greet()
+		for c.takeMail() {
+			c.say(strings.Repeat("250-so much to say\r\n", maxReplyBytes/2/20) + "250 taken")
+		}
+	})
+	c := newChannel(t, fake.addr(), nil)
+	for range 4 {
 		require.NoError(t, send(t, c, message()))
 	}
 	require.EqualValues(t, 1, fake.accepted.Load())
@@ -73,8 +90,10 @@ func TestSend_ReplacesAnIdleConnectionThatNoLongerWorks(t *testing.T) {
 				}
 			})
 			c := newChannel(t, fake.addr(), func(c *Config) { c.DialTimeout = 100 * time.Millisecond })
+			count := countConns(c)
 			require.NoError(t, send(t, c, message()))
 			require.NoError(t, send(t, c, message()))
+			require.EqualValues(t, 1, count.open.Load(), "the dead one is closed")
 			require.EqualValues(t, 2, fake.accepted.Load())
 			require.EqualValues(t, 1, takenBySecond.Load(), "the second mail was said once, to the new connection")
 		})

@@ -225,14 +225,38 @@ func TestSend_UnaskedAnswerEndsTheDialog(t *testing.T) { // EM-10
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			heard := make(chan []string, 1)
 			fake := startFake(t, func(_ int, c *fakeConn) {
 				script(c)
 				c.untilGone()
+				heard <- c.heard
 			})
-			err := send(t, newChannel(t, fake.addr(), within(2*time.Second)), message())
-			requireClass(t, err, temporary, "smtp_protocol")
+			c := newChannel(t, fake.addr(), within(2*time.Second))
+			requireClass(t, send(t, c, message()), temporary, "smtp_protocol")
+			require.Empty(t, c.pool.idle)
+			require.NotContains(t, <-heard, "QUIT", "there is no talking to it")
 		})
 	}
+}
+
+// Asking for SMTPUTF8 would make servers bounce what the next one could have taken.
+func TestSend_AsksForNothingThatItDoesNotNeed(t *testing.T) {
+	t.Parallel()
+	heard := make(chan string, 2)
+	fake := startFake(t, func(_ int, c *fakeConn) {
+		c.greet("8BITMIME", "SMTPUTF8", "DSN", "SIZE 100000")
+		for range 2 {
+			heard <- c.hear()
+			c.say("250 ok")
+		}
+		if c.takeMail() {
+			c.say("250 taken")
+			c.takeMail()
+		}
+	})
+	require.NoError(t, send(t, newChannel(t, fake.addr(), nil), message()))
+	require.Equal(t, "MAIL FROM:<weir@sender.example> BODY=8BITMIME", <-heard)
+	require.Equal(t, "RCPT TO:<ada@example.com>", <-heard)
 }
 
 func TestSend_ThrottledForAsLongAsTheServerWants(t *testing.T) { // NO-06
