@@ -96,7 +96,7 @@ func (m mutant) try(ctx context.Context) (result, out string) {
 		return broken, err.Error()
 	}
 	// A mutant that does not compile would look killed.
-	build := exec.CommandContext(ctx, "go", append([]string{"build", "-overlay", overlay}, packages...)...)
+	build := exec.CommandContext(ctx, "go", append([]string{"build", "-overlay", overlay, m.pkg}, packages...)...)
 	if said, err := build.CombinedOutput(); err != nil {
 		return broken, string(said)
 	}
