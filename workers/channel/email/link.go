@@ -85,10 +85,21 @@ func (l *link) command(run func() error) error {
 		return err
 	}
 	err := run()
-	if l.wire.readErr != nil {
+	if l.wire.readErr != nil && !l.wholeLine() {
 		return l.wire.readErr
 	}
 	return err
+}
+
+// wholeLine says whether the line that was read last had its end. A failed read alone does not tell: TLS 1.2 reads on
+// for a goodbye that has begun to come in behind the answer.
+func (l *link) wholeLine() bool {
+	r := l.client.Text.R
+	if r.UnreadByte() != nil {
+		return false
+	}
+	last, err := r.ReadByte()
+	return err == nil && last == '\n'
 }
 
 // quiet fails if an answer without a question is waiting: from then on, every answer would be taken for that of the

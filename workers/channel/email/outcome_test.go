@@ -2,6 +2,7 @@ package email
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"strings"
@@ -230,4 +231,49 @@ func TestSend_NothingAfterTheTwoFiftyMatters(t *testing.T) { // EM-08
 			}
 		})
 	}
+}
+
+// The server hangs up right after its answer, and its goodbye arrives in part: the answer was heard.
+func TestSend_HalfATLSGoodbyeDoesNotTakeTheTwoFiftyBack(t *testing.T) { // EM-08
+	t.Parallel()
+	ca := newAuthority(t)
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		for part := range 30 {
+			fake := startFake(t, func(_ int, c *fakeConn) {
+				gathered := &gatheringConn{Conn: c.Conn}
+				encrypted := tls.Server(gathered, ca.server(t, "127.0.0.1"))
+				s := newFakeConn(encrypted)
+				s.greet()
+				if !s.takeMail() {
+					return
+				}
+				gathered.on = true
+				s.say("250 taken")
+				answer := len(gathered.bytes)
+				_ = encrypted.CloseWrite()
+				_ = c.SetWriteDeadline(time.Time{}) // CloseWrite let it pass
+				_, _ = c.Write(gathered.bytes[:min(answer+part, len(gathered.bytes))])
+			})
+			c := newChannel(t, fake.addr(), func(c *Config) {
+				c.TLS, c.TLSConfig = TLSImplicit, ca.client()
+				c.TLSConfig.MaxVersion = version
+			})
+			require.NoError(t, send(t, c, message()), "TLS %x, %d bytes of the goodbye", version, part)
+		}
+	}
+}
+
+// gatheringConn keeps what is written, once it is on, for one write.
+type gatheringConn struct {
+	net.Conn
+	on    bool
+	bytes []byte
+}
+
+func (c *gatheringConn) Write(p []byte) (int, error) {
+	if !c.on {
+		return c.Conn.Write(p)
+	}
+	c.bytes = append(c.bytes, p...)
+	return len(p), nil
 }
