@@ -16,10 +16,26 @@ import (
 // ErrTouchedNothing says that a step's statement affected no row.
 var ErrTouchedNothing = errors.New("weir: the step's statement touched no row")
 
+// ErrOutputTooLarge says that the rows that a step's statement returned are more than a receipt holds.
+var ErrOutputTooLarge = errors.New("weir: the rows of the step's statement are too large for its receipt")
+
+// ErrParameters says that a statement names other parameters than it has values for. It would take ours for its own.
+var ErrParameters = errors.New("weir: the step's statement has parameters without a value")
+
+// maxOutputText bounds what a statement returns into its receipt, in bytes.
+const maxOutputText = "1048576"
+
+// The user's statement is executed to its end before the fence is locked: it may wait for other rows, and whoever waits
+// with the run's lock keeps the reaper waiting (F4).
+const afterUserRows = ownRun + ` and (select count(*) from weir_user_rows) is not null`
+
 // A newline before the bracket: the user's text may end in a comment. The user's parameters come first, so that their
-// numbers stay.
+// numbers stay. A NULL effect means that the step is done already, a NULL outcome that it touched nothing, and a NULL
+// name that its output is too large.
 const statementFinal = `insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt, output)
-values (@run, @step_index::integer, @step_name, 'transactional', case when exists (select from weir_user_rows) then 'ok' end,
+values (@run, @step_index::integer,
+    case when coalesce((select sum(octet_length(to_jsonb(weir_user_rows)::text)) from weir_user_rows), 0) <= ` + maxOutputText + ` then @step_name end, 'transactional',
+    case when exists (select from weir_user_rows) then 'ok' end,
     (select attempt from fenced), (select jsonb_agg(to_jsonb(weir_user_rows)) from weir_user_rows))
 on conflict (run_id, step_index) do update
     set effect = case when receipt.outcome <> 'ok' then excluded.effect end, outcome = excluded.outcome, step_name = excluded.step_name,
@@ -36,6 +52,9 @@ type StatementFence struct {
 // Execute runs it: one round trip that commits by itself. It returns the rows that the user's statement returned, as
 // JSON. It returns ErrLeaseLost, ErrAlreadyDone or ErrTouchedNothing when nothing was committed.
 func (f StatementFence) Execute(ctx context.Context, db fencing.DB) (json.RawMessage, error) {
+	if highest := highestParameter(f.SQL); highest > len(f.Args) {
+		return nil, fmt.Errorf("step %d of run %s: %w: it names $%d and has %d", f.Step.Index, f.Run, ErrParameters, highest, len(f.Args))
+	}
 	stmt := f.compose()
 	args := append(append([]any{}, f.Args...), stmt.Bind(fencing.Args{
 		"run": f.Run, "attempt": f.Attempt, "lease": f.Lease, "step_time": f.StepTime,
@@ -44,8 +63,13 @@ func (f StatementFence) Execute(ctx context.Context, db fencing.DB) (json.RawMes
 	var out *string
 	err := db.QueryRow(ctx, stmt.SQL, args...).Scan(&out)
 	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && pgErr.Code == "23502" && pgErr.SchemaName == "weir" && pgErr.TableName == "receipt" && pgErr.ColumnName == "outcome" {
-		return nil, fmt.Errorf("step %d of run %s: %w", f.Step.Index, f.Run, ErrTouchedNothing)
+	if errors.As(err, &pgErr) && pgErr.Code == "23502" && pgErr.SchemaName == "weir" && pgErr.TableName == "receipt" {
+		switch pgErr.ColumnName {
+		case "outcome":
+			return nil, fmt.Errorf("step %d of run %s: %w", f.Step.Index, f.Run, ErrTouchedNothing)
+		case "step_name":
+			return nil, fmt.Errorf("step %d of run %s: %w", f.Step.Index, f.Run, ErrOutputTooLarge)
+		}
 	}
 	if err := f.MapError(err); err != nil {
 		return nil, err
@@ -83,7 +107,7 @@ func (f StatementFence) compose() *fencing.Statement {
 	if f.Last {
 		event = fencing.Succeed
 	}
-	s := m.Composed("statement step", event, ownRun, "weir_user_rows as (\n"+strings.TrimRight(strings.TrimSpace(f.SQL), ";")+"\n)",
+	s := m.Composed("statement step", event, afterUserRows, "weir_user_rows as (\n"+strings.TrimRight(strings.TrimSpace(f.SQL), ";")+"\n)",
 		"(select jsonb_agg(to_jsonb(weir_user_rows)) from weir_user_rows)", statementFinal, len(f.Args))
 	if composed.texts == nil || len(composed.texts) >= maxComposed {
 		composed.texts = map[composedKey]*fencing.Statement{}
