@@ -43,7 +43,7 @@ type Binding struct {
 	cfg   KindConfig
 	steps []boundStep
 	need  string
-	// decode reads a payload once for all steps of a try.
+	// decode reads a payload for one call of a function.
 	decode func(json.RawMessage) (any, error)
 	err    error
 }

@@ -142,7 +142,12 @@ func (t *try) statement(ctx context.Context, s boundStep, last bool) (result, bo
 			return t.committed(s, out, last)
 		case errors.Is(err, fencing.ErrLeaseLost):
 			return t.lost(s)
-		case fencing.OutcomeOf(err) != fencing.Unknown || errors.Is(err, ErrNoRows):
+		case errors.Is(err, receipts.ErrAlreadyDone):
+			if done, res, stop := t.adopt(ctx, s, last); done {
+				return res, stop
+			}
+			return t.failed(s, err), true
+		case nothingDone(err):
 			dropReadOnly(t.service.pool, err)
 			return t.failed(s, err), true
 		}
@@ -152,6 +157,14 @@ func (t *try) statement(ctx context.Context, s boundStep, last bool) (result, bo
 		}
 	}
 	return t.failed(s, errors.New("the statement's answer was lost again and again")), true
+}
+
+// errNothingSent says that a statement did not leave this process.
+var errNothingSent = errors.New("weir: the step's statement was not sent")
+
+// nothingDone reports an error of a statement that surely committed nothing.
+func nothingDone(err error) bool {
+	return fencing.OutcomeOf(err) != fencing.Unknown || errors.Is(err, ErrNoRows) || errors.Is(err, ErrOutput) || errors.Is(err, errNothingSent)
 }
 
 func (t *try) statementOnce(ctx context.Context, s boundStep, sql SQL, last bool) (json.RawMessage, error) {
@@ -164,11 +177,24 @@ func (t *try) statementOnce(ctx context.Context, s boundStep, sql SQL, last bool
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.stepTime)
 	defer cancel()
-	out, err := fence.Execute(ctx, t.service.pool)
+	conn, err := t.service.pool.Acquire(ctx)
+	if err != nil {
+		return nil, errors.Join(errNothingSent, err)
+	}
+	defer conn.Release()
+	out, err := fence.Execute(ctx, conn)
 	var pgErr *pgconn.PgError
 	switch {
 	case errors.Is(err, receipts.ErrTouchedNothing):
 		return nil, ErrNoRows
+	case errors.Is(err, receipts.ErrOutputTooLarge):
+		return nil, fmt.Errorf("%w: the statement's rows are larger", ErrOutput)
+	case errors.Is(err, fencing.ErrLeaseLost) || errors.Is(err, receipts.ErrAlreadyDone):
+		return nil, err
+	case err != nil && !errors.As(err, &pgErr) && !conn.Conn().IsClosed():
+		// pgx closes a connection whose answer it did not get; this one is fine, so the statement was not sent: it has
+		// too few parameters, or one that cannot be encoded.
+		return nil, errors.Join(errNothingSent, err)
 	case errors.As(err, &pgErr) && pgErr.Code == "0A000" && strings.Contains(strings.ToLower(sql.Text), "with"):
 		return nil, fmt.Errorf("a statement step takes no writing WITH of its own; use a Transactional step: %w", err)
 	}

@@ -23,6 +23,12 @@ func (t *try) outside(ctx context.Context, s boundStep, last bool, _ receipts.Re
 	)
 	if began {
 		value, err = s.impl.act(ctx, t.in(s))
+	} else if s.impl.ask == nil {
+		// Only a receipt that is ok keeps such a step from being started.
+		if done, res, stop := t.adopt(ctx, s, last); done {
+			return res, stop
+		}
+		return interrupted(s.Step, "database", errors.New("the step could not be started")), true
 	} else {
 		// Somebody else's started: only the provider knows what became of it.
 		var found bool
@@ -33,9 +39,12 @@ func (t *try) outside(ctx context.Context, s boundStep, last bool, _ receipts.Re
 				err: errors.New("an earlier try began this step, and the provider does not know of it"),
 			}, true
 		}
-		if err != nil && errors.Is(err, ErrNotSent) {
-			// It says that the question was not asked; about the effect it says nothing.
-			err = fmt.Errorf("ask what happened: %s", err.Error())
+		if err != nil {
+			// Refuse and Later mean what they say; about the earlier try's effect no error says anything. This try did
+			// nothing outside, so it can be handed over.
+			res := t.failed(s, fmt.Errorf("ask what happened: %w", err))
+			res.outcome, res.notSent = receipts.Unknown, true
+			return res, true
 		}
 	}
 	var out json.RawMessage
@@ -71,6 +80,10 @@ func (t *try) start(ctx context.Context, s boundStep) (began bool, res result, s
 	case errors.Is(err, fencing.ErrLeaseLost):
 		res, stop = t.lost(s)
 		return false, res, stop
+	case fencing.IsTransient(err):
+		res = interrupted(s.Step, "contention", err)
+		res.event, res.delay = fencing.Snooze, jitter(contentionPause)
+		return false, res, true
 	case err != nil:
 		dropReadOnly(service.pool, err)
 		return false, notBegun(s.Step, "database", err), true

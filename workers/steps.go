@@ -1,7 +1,6 @@
 package workers
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -78,9 +77,10 @@ type try struct {
 	held    *fencing.Held
 	claimed fencing.Claimed
 	outputs map[string]json.RawMessage
-	// binding and payload are those of an application's own kind.
+	// binding and payload are those of an application's own kind. The payload is decoded anew for each call of a function:
+	// what one step changes in it, another never sees.
 	binding Binding
-	payload any
+	payload json.RawMessage
 }
 
 // run goes on after the last receipt: it never executes a step that has one.
@@ -92,7 +92,8 @@ func (w *stepsWorker) run(ctx context.Context, held *fencing.Held, c fencing.Cla
 	}
 	t := &try{service: w.service, kind: w.kind, held: held, claimed: c, outputs: map[string]json.RawMessage{}, binding: w.binding}
 	if err == nil {
-		t.payload, err = w.binding.decode(frozen.Payload)
+		t.payload = frozen.Payload
+		_, err = w.binding.decode(t.payload)
 	}
 	if err != nil {
 		return result{step: first, event: fencing.Refuse, outcome: receipts.Failed, code: "payload_unreadable", err: err, notSent: true}
@@ -122,6 +123,10 @@ func (t *try) through(ctx context.Context, steps []receipts.Step, do func(ctx co
 		}
 		if ctx.Err() != nil {
 			return interrupted(s, "interrupted", context.Cause(ctx))
+		}
+		if t.service.stopping.Load() {
+			// Between steps a run goes on elsewhere at once: the grace of a shutdown is for steps that have begun (R5).
+			return result{step: s, event: fencing.Release, code: "shutdown", notSent: true}
 		}
 		if res, stop := guarded(s, func() (result, bool) { return do(ctx, i, byIndex[i]) }); stop {
 			return res
@@ -180,11 +185,15 @@ func outcomeOfPanic(e receipts.Effect) receipts.Outcome {
 }
 
 func (t *try) in(s boundStep) callIn {
+	payload, _ := t.binding.decode(t.payload) // run has seen that it can be decoded
 	return callIn{
-		run: jobs.RunID(t.claimed.Run), payload: t.payload, step: s.Index, attempt: t.held.Attempt(),
+		run: jobs.RunID(t.claimed.Run), payload: payload, step: s.Index, attempt: t.held.Attempt(),
 		key: fmt.Sprintf("%s:%d", t.claimed.Run, s.Index), outputs: t.outputs,
 	}
 }
+
+// contentionPause is how long a run waits that another transaction was in the way of.
+const contentionPause = 200 * time.Millisecond
 
 // failed reads what a step's error means.
 func (t *try) failed(s boundStep, err error) result {
@@ -203,30 +212,12 @@ func (t *try) failed(s boundStep, err error) result {
 		res.event, res.code, res.delay = fencing.Snooze, "later", max(later.After, minRetry)
 	case errors.Is(err, ErrOutput):
 		res.event, res.code = fencing.Refuse, "output_unstorable"
-	case fencing.IsTransient(err):
-		// Another transaction was in the way: it says nothing about the run (R11).
-		res.event, res.code, res.delay = fencing.Snooze, "contention", jitter(200*time.Millisecond)
+	case s.Effect == receipts.Transactional && fencing.IsTransient(err):
+		// Another transaction was in the way: it says nothing about the run (R11). An outside step that returns such an
+		// error may have acted: it counts.
+		res.event, res.code, res.delay = fencing.Snooze, "contention", jitter(contentionPause)
 	}
 	return res
-}
-
-// encode makes an output storable before anything is committed with it (PL-13).
-func encode(out any) (json.RawMessage, error) {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(out); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
-	}
-	text := bytes.TrimSpace(b.Bytes())
-	if len(text) > jobs.MaxOutputBytes {
-		return nil, fmt.Errorf("%w: it has %d bytes", ErrOutput, len(text))
-	}
-	// jsonb stores no NUL; encoding/json has replaced everything else that it would refuse.
-	if bytes.Contains(text, []byte(`\u0000`)) {
-		return nil, fmt.Errorf("%w: it holds a NUL", ErrOutput)
-	}
-	return text, nil
 }
 
 // committed goes on after a step that has its receipt; after the last one the run has ended.
