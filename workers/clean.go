@@ -1,6 +1,7 @@
 package workers
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -48,4 +49,14 @@ func clean(s string, limit int) string {
 		end--
 	}
 	return s[:end] + cut
+}
+
+// textOf is err's text. An error of somebody else's may panic when it is asked, and that must not cost the run its end.
+func textOf(err error) (text string) {
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprintf("an error of type %T, which panics when it is asked for its text", err)
+		}
+	}()
+	return err.Error()
 }

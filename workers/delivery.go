@@ -125,7 +125,7 @@ func (w *deliveryWorker) judge(ctx context.Context, c fencing.Claimed, name stri
 	if !errors.As(err, &classified) {
 		return res
 	}
-	res.code = classified.Code
+	res.code = clean(classified.Code, maxCode)
 	switch classified.Class {
 	case channel.ClassRefused:
 		res.event = fencing.Refuse

@@ -116,10 +116,15 @@ func (s *Service) claim(ctx context.Context, req fencing.ClaimRequest, start *re
 	// A claim may wait for the row, but not longer than what it claims.
 	ctx, cancel := context.WithTimeout(ctx, req.Lease/2)
 	defer cancel()
-	if start == nil {
-		return receipts.Claim(ctx, s.pool, req)
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return fencing.Claimed{}, false, err
 	}
-	return receipts.ClaimStarted(ctx, s.pool, req, *start)
+	defer conn.Release()
+	if start == nil {
+		return receipts.Claim(ctx, conn, req)
+	}
+	return receipts.ClaimStarted(ctx, conn, req, *start)
 }
 
 // act calls the handler, unless the lease may be over by now: a process that was frozen after the claim must not begin.
@@ -147,6 +152,9 @@ func (s *Service) conclude(ctx, runCtx context.Context, held *fencing.Held, c fe
 	cause := context.Cause(runCtx)
 	canceledInRiver := false
 	res.code = clean(res.code, maxCode) // a channel's own: River and metrics see it too
+	if res.code == "" && res.event != fencing.Succeed {
+		res.code = "no_code"
+	}
 	if res.event == fencing.FailTry && res.delay == 0 {
 		res.delay = k.backoff.Delay(c.Failures + 1)
 	}
@@ -230,7 +238,7 @@ func riverAnswer(run uuid.UUID, res result, ended receipts.Ended, canceledInRive
 // works the run until its lease has run out, which the reaper sees; the doorbell has done its part.
 func (s *Service) claimFailed(ctx context.Context, run uuid.UUID, k workKind, err error) error {
 	dropReadOnly(s.pool, err)
-	if fencing.OutcomeOf(err) == fencing.Unknown {
+	if inDoubt(err) {
 		s.notClaimed(ctx, run, k, "unanswered")
 		s.log.WarnContext(ctx, "weir: a claim was not answered", "run", run, "error", err)
 		return nil

@@ -3,9 +3,11 @@ package workers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weirqueue/weir/internal/fencing"
 	"github.com/weirqueue/weir/internal/receipts"
@@ -26,7 +28,7 @@ func (s *Service) write(ctx context.Context, held *fencing.Held, c fencing.Claim
 	}
 	end.StepOutput, end.Output = res.stepOutput, res.output
 	if res.err != nil {
-		end.Message = clean(res.err.Error(), maxMessage)
+		end.Message = clean(textOf(res.err), maxMessage)
 	}
 	deadline := time.Now().Add(k.lease)
 	pause := 50 * time.Millisecond
@@ -37,7 +39,10 @@ func (s *Service) write(ctx context.Context, held *fencing.Held, c fencing.Claim
 			return ended, err
 		}
 		dropReadOnly(s.pool, err)
-		if fencing.OutcomeOf(err) == fencing.Unknown {
+		if held.Alive() {
+			deadline = time.Now().Add(k.lease) // heartbeats go on, so the lease does
+		}
+		if inDoubt(err) {
 			held.Skip()
 			finished, rerr := s.resolve(ctx, held, end.Attempt, c, k, deadline)
 			if rerr != nil {
@@ -47,7 +52,6 @@ func (s *Service) write(ctx context.Context, held *fencing.Held, c fencing.Claim
 				rows := fencing.MachineOf(c.Kind).Allowed(c.Status, res.event)
 				return receipts.Ended{Status: rows[len(rows)-1].To, Attempt: end.Attempt, Terminal: true}, nil
 			}
-			continue
 		}
 		s.log.WarnContext(ctx, "weir: the end of a try could not be written yet", "run", c.Run, "error", err)
 		if !sleepUntil(ctx, &pause, deadline) {
@@ -59,16 +63,37 @@ func (s *Service) write(ctx context.Context, held *fencing.Held, c fencing.Claim
 func (s *Service) writeOnce(ctx context.Context, end receipts.End, k workKind) (receipts.Ended, error) {
 	ctx, cancel := context.WithTimeout(ctx, min(k.lease/2, 10*time.Second))
 	defer cancel()
-	if end.Event == fencing.Release {
-		return s.release(ctx, end)
+	conn, err := s.acquire(ctx)
+	if err != nil {
+		return receipts.Ended{}, err
 	}
-	return end.Write(ctx, s.pool)
+	defer conn.Release()
+	if end.Event == fencing.Release {
+		return s.release(ctx, conn, end)
+	}
+	return end.Write(ctx, conn)
+}
+
+// errNoConnection says that nothing was sent: there is no doubt about what it did, so heartbeats need not stop for it.
+var errNoConnection = errors.New("weir: no connection to the database")
+
+func (s *Service) acquire(ctx context.Context) (*pgxpool.Conn, error) {
+	conn, err := s.pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errNoConnection, err)
+	}
+	return conn, nil
+}
+
+// inDoubt reports that a statement may have committed although it answered err.
+func inDoubt(err error) bool {
+	return !errors.Is(err, errNoConnection) && fencing.OutcomeOf(err) == fencing.Unknown
 }
 
 // release hands the run over: given away and rung anew in one transaction, so that it is taken up at once (R5). When
 // the transaction's outcome is unknown, write resolves it like any other.
-func (s *Service) release(ctx context.Context, end receipts.End) (receipts.Ended, error) {
-	tx, err := fencing.Begin(ctx, s.pool)
+func (s *Service) release(ctx context.Context, conn *pgxpool.Conn, end receipts.End) (receipts.Ended, error) {
+	tx, err := fencing.Begin(ctx, conn)
 	if err != nil {
 		return receipts.Ended{}, err
 	}

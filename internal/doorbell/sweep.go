@@ -44,7 +44,11 @@ const slack = 5 * time.Second
 // silentWhen says that doorbell j will not ring for run r, which is due: it is gone or final; or it runs while the run
 // has no owner; or it is put off beyond both the due time and the present, which a worker with a skewed clock does.
 // Without the last term each tick would ring again what the last one rang. A blocked run is put off on purpose.
-const silentWhen = `(j.id is null or j.state in ('completed', 'cancelled', 'discarded')
+//
+// A job that somebody cancelled by River's client or UI is not silent: its run is to be canceled (see Canceled), and a
+// new doorbell would let it run.
+const silentWhen = `(j.id is null or j.state in ('completed', 'discarded')
+    or (j.state = 'cancelled' and not j.metadata ? 'cancel_attempted_at')
     or (j.state = 'running' and j.attempted_at < (select clock_timestamp()) - @grace::interval)
     or (j.state in ('available', 'scheduled', 'retryable') and r.blocked_reason is null
         and j.scheduled_at > r.next_attempt_at + @slack::interval

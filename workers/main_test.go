@@ -1,0 +1,23 @@
+package workers_test
+
+import (
+	"os"
+	"testing"
+
+	"go.uber.org/goleak"
+)
+
+// The test binary is also the worker process of the tests that kill one; see process_test.go.
+func TestMain(m *testing.M) {
+	if os.Getenv(processURL) != "" {
+		os.Exit(beWorker())
+	}
+	code := m.Run()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			_, _ = os.Stderr.WriteString(err.Error() + "\n")
+			code = 1
+		}
+	}
+	os.Exit(code)
+}
