@@ -80,7 +80,9 @@ func New(held func() int) *Metrics {
 }
 
 // Handler serves the metrics.
-func (m *Metrics) Handler() http.Handler { return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{}) }
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{})
+}
 
 // Observe counts an event.
 func (m *Metrics) Observe(_ context.Context, event workers.Event) {
