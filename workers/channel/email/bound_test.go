@@ -44,8 +44,8 @@ func (c *fakeConn) trickle(text string, every time.Duration) {
 func TestSend_TheBoundIsOnTheWholeDialog(t *testing.T) { // EM-02
 	t.Parallel()
 	ca := newAuthority(t)
-	const bound = 250 * time.Millisecond
-	slow := strings.Repeat("0123456789", 30)
+	const bound = time.Second
+	slow := strings.Repeat("0123456789", 60)
 	for _, tc := range []struct {
 		name   string
 		policy TLSPolicy
@@ -56,7 +56,7 @@ func TestSend_TheBoundIsOnTheWholeDialog(t *testing.T) { // EM-02
 		{"silent before the greeting", TLSNone, func(*fakeConn) {}, false},
 		{"trickling greeting", TLSNone, func(c *fakeConn) { c.trickle("220 "+slow, 20*time.Millisecond) }, false},
 		{"endless greeting", TLSNone, func(c *fakeConn) {
-			for range 300 {
+			for range 600 {
 				c.trickle("220-x\r\n", 5*time.Millisecond)
 			}
 		}, false},
@@ -85,7 +85,7 @@ func TestSend_TheBoundIsOnTheWholeDialog(t *testing.T) { // EM-02
 			c.hear()
 			_ = c.Conn.(*net.TCPConn).SetReadBuffer(4096)
 			c.say("354 go on")
-			<-time.After(2 * bound)
+			<-time.After(bound + bound/2)
 		}, false},
 		{"stalls after the dot", TLSNone, func(c *fakeConn) { c.greet(); c.takeMail() }, true},
 		{"trickles after the dot", TLSNone, func(c *fakeConn) {
@@ -139,7 +139,7 @@ func TestSend_StuckLinkIsReset(t *testing.T) { // EM-02
 		_, err := c.r.ReadByte()
 		ended <- err
 	})
-	requireUnknown(t, send(t, newChannel(t, fake.addr(), within(100*time.Millisecond)), message()), "smtp_timeout_after_data")
+	requireUnknown(t, send(t, newChannel(t, fake.addr(), within(time.Second)), message()), "smtp_timeout_after_data")
 	require.ErrorIs(t, <-ended, syscall.ECONNRESET)
 }
 
@@ -161,7 +161,7 @@ func TestSend_ReturnsSoonAfterItsContextEnds(t *testing.T) {
 	_, err := c.Send(ctx, message())
 	requireClass(t, err, channel.ClassTemporary, "smtp_canceled")
 	require.ErrorIs(t, err, context.Canceled)
-	require.Less(t, time.Since(started), 2*time.Second)
+	require.Less(t, time.Since(started), 5*time.Second)
 }
 
 func TestSend_FloodOfReplyEnds(t *testing.T) {

@@ -89,7 +89,7 @@ func TestSend_ReplacesAnIdleConnectionThatNoLongerWorks(t *testing.T) {
 					c.say("250 taken")
 				}
 			})
-			c := newChannel(t, fake.addr(), func(c *Config) { c.DialTimeout = 100 * time.Millisecond })
+			c := newChannel(t, fake.addr(), func(c *Config) { c.DialTimeout = 500 * time.Millisecond })
 			count := countConns(c)
 			require.NoError(t, send(t, c, message()))
 			require.NoError(t, send(t, c, message()))
@@ -216,6 +216,7 @@ func TestSend_BusyIsThrottledAndBurnsNoFailure(t *testing.T) {
 	require.NoError(t, sink.Wait(t.Context(), 1))
 
 	requireClass(t, send(t, c, messageTo("grace@example.com")), throttled, "smtp_busy")
+	c.pool.wait = time.Minute
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	_, err := c.Send(ctx, messageTo("grace@example.com"))
