@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -18,6 +19,7 @@ import (
 	"github.com/weirqueue/weir/workers"
 	"github.com/weirqueue/weir/workers/channel"
 	"github.com/weirqueue/weir/workers/channel/email"
+	"github.com/weirqueue/weir/workers/channel/telegram"
 )
 
 // RunCommand is `worker run`.
@@ -38,7 +40,7 @@ func (c *RunCommand) Run(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
-	channels, closeChannels, err := openChannels(c.SMTP, log)
+	channels, closeChannels, err := openChannels(c.SMTP, c.Telegram, log)
 	if err != nil {
 		return err
 	}
@@ -101,14 +103,32 @@ func (c *RunCommand) config(channels map[string]channel.Channel, observer worker
 	}
 }
 
-func openChannels(s settings.SMTP, log *slog.Logger) (map[string]channel.Channel, func(), error) {
+// openChannels opens what this process has settings for. What it has none for is left to other processes.
+func openChannels(s settings.SMTP, t settings.Telegram, log *slog.Logger) (channels map[string]channel.Channel, closeAll func(), err error) {
+	channels = map[string]channel.Channel{}
 	if s.Host == "" {
 		log.Warn("no WEIR_SMTP_HOST is set: this process delivers no email, and leaves it to others")
-		return nil, func() {}, nil
+	} else if channels["email"], err = openEmail(s, log); err != nil {
+		return nil, nil, err
 	}
+	if !t.On() {
+		log.Info("no WEIR_TELEGRAM_TOKEN is set: this process delivers nothing to Telegram, and leaves it to others")
+	} else if channels["telegram"], err = openTelegram(t); err != nil {
+		return nil, nil, err
+	}
+	return channels, func() {
+		for _, ch := range channels {
+			if c, ok := ch.(io.Closer); ok {
+				_ = c.Close()
+			}
+		}
+	}, nil
+}
+
+func openEmail(s settings.SMTP, log *slog.Logger) (channel.Channel, error) {
 	password, err := s.Secret()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	tls := map[string]email.TLSPolicy{"starttls": email.TLSStartTLS, "implicit": email.TLSImplicit, "none": email.TLSNone}
 	mail, err := email.New(email.Config{
@@ -116,9 +136,24 @@ func openChannels(s settings.SMTP, log *slog.Logger) (map[string]channel.Channel
 		TLS: tls[s.TLS], HELO: s.Helo, SendTimeout: s.SendTimeout.Value(), MaxConns: s.MaxConns.Value(), Logger: log,
 	})
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w:\n%w", settings.ErrInvalid, err)
+		return nil, fmt.Errorf("%w:\n%w", settings.ErrInvalid, err)
 	}
-	return map[string]channel.Channel{"email": mail}, func() { _ = mail.Close() }, nil
+	return mail, nil
+}
+
+func openTelegram(t settings.Telegram) (channel.Channel, error) {
+	token, err := t.Secret()
+	if err != nil {
+		return nil, err
+	}
+	ch, err := telegram.New(telegram.Config{
+		Token: token, ServerURL: t.ServerURL, Timeout: t.SendTimeout.Value(),
+		DialTimeout: min(t.DialTimeout.Value(), t.SendTimeout.Value()),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w:\n%w", settings.ErrInvalid, err)
+	}
+	return ch, nil
 }
 
 const defaultHTTPAddr = "127.0.0.1:8081"

@@ -66,7 +66,8 @@ type Worker struct {
 	KeyRetention      Duration `name:"key-retention" env:"WEIR_KEY_RETENTION" default:"720h" help:"For how long after a run's end its idempotency key answers."`
 	FetchPollInterval Duration `name:"fetch-poll-interval" env:"WEIR_FETCH_POLL_INTERVAL" default:"1s" help:"River's: how late a retry may be fetched."`
 
-	SMTP `embed:"" prefix:"smtp-"`
+	SMTP     `embed:"" prefix:"smtp-"`
+	Telegram `embed:"" prefix:"telegram-"`
 }
 
 // SMTP configures the channel "email". It is on when a host is given.
@@ -107,7 +108,7 @@ func (w *Worker) Check() error {
 			faults = append(faults, Fault("WEIR_HTTP_ADDR", w.HTTPAddr, `HOST:PORT, or "off"`))
 		}
 	}
-	return joined(append(faults, w.SMTP.validate(w.DeliveryTime.d))...)
+	return joined(append(faults, w.SMTP.validate(w.DeliveryTime.d), w.Telegram.validate(w.DeliveryTime.d))...)
 }
 
 func isPort(s string) bool {
@@ -146,12 +147,17 @@ func (s *SMTP) validate(stepTime time.Duration) error {
 
 // Secret returns the password, from the file where one is named.
 func (s *SMTP) Secret() (string, error) {
-	if s.PasswordFile == "" {
-		return s.Password, nil
+	return secret(s.Password, s.PasswordFile, "WEIR_SMTP_PASSWORD_FILE")
+}
+
+// secret is value, or what the file holds where one is named.
+func secret(value, file, variable string) (string, error) {
+	if file == "" {
+		return value, nil
 	}
-	b, err := os.ReadFile(s.PasswordFile)
+	b, err := os.ReadFile(file)
 	if err != nil {
-		return "", fmt.Errorf("WEIR_SMTP_PASSWORD_FILE: %w", err)
+		return "", fmt.Errorf("%s: %w", variable, err)
 	}
 	return strings.TrimRight(string(b), "\r\n"), nil
 }
