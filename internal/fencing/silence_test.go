@@ -65,7 +65,7 @@ func TestStopwatch_LockedIsNoRenewal(t *testing.T) {
 func TestKeeper_RecoversFromABlackHole(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
-	const every = 250 * time.Millisecond
+	const every = time.Second
 	proxy := newProxy(t, pool)
 	b := &beats{}
 	var mu sync.Mutex
@@ -76,7 +76,7 @@ func TestKeeper_RecoversFromABlackHole(t *testing.T) {
 		defer mu.Unlock()
 		reports, ends = append(reports, r), append(ends, time.Now())
 	})
-	ctx, h := b.hold(t, pool, 5*time.Second)
+	ctx, h := b.hold(t, pool, 10*time.Second)
 	renewed := func() (n, failed int) {
 		mu.Lock()
 		defer mu.Unlock()

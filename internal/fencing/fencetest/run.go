@@ -178,10 +178,10 @@ func Begin(t testing.TB, pool *pgxpool.Pool) pgx.Tx {
 	return tx
 }
 
-// Eventually polls until ok, for at most ten seconds.
+// Eventually polls until ok, for at most thirty seconds.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("never: %s", what)
