@@ -224,7 +224,7 @@ func (r *Reaper) reap(ctx context.Context, m *Machine, only uuid.NullUUID, limit
 
 var noteDoorbells = Compile("note doorbells", `
 update weir.run r set doorbell_id = d.job, doorbell_attempted_at = null
-from unnest(@runs::uuid[], @jobs::bigint[]) d(run, job) where r.id = d.run and r.lease_expires_at is null`)
+from unnest(@runs::text[]::uuid[], @jobs::bigint[]) d(run, job) where r.id = d.run and r.lease_expires_at is null`)
 
 // Ring rings for runs whose locks tx holds, and notes the new doorbells on them.
 func Ring(ctx context.Context, tx pgx.Tx, bells Bells, rung ...Rung) error {
@@ -239,7 +239,7 @@ func Ring(ctx context.Context, tx pgx.Tx, bells Bells, rung ...Rung) error {
 	for i, x := range rung {
 		runs[i] = x.Run
 	}
-	if _, err := tx.Exec(ctx, noteDoorbells.SQL, noteDoorbells.Bind(Args{"runs": runs, "jobs": jobs})...); err != nil {
+	if _, err := tx.Exec(ctx, noteDoorbells.SQL, noteDoorbells.Bind(Args{"runs": Texts(runs), "jobs": jobs})...); err != nil {
 		return fmt.Errorf("note doorbells: %w", err)
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+
+	"github.com/google/uuid"
 )
 
 // Statement is SQL whose named parameters (@run) have been numbered once, when the program starts. Its text never
@@ -46,6 +48,16 @@ func build(name, text string, used int) *Statement {
 
 // Statements is every statement that was compiled. It is filled while packages initialise and only read afterwards.
 var Statements []*Statement
+
+// Texts are ids as a parameter of statements that enqueuers run too: in pgx's modes for transaction poolers a list of
+// UUIDs cannot be encoded, since the parameter's type is not known there. The statement casts it: @ids::text[]::uuid[].
+func Texts(ids []uuid.UUID) []string {
+	out := make([]string, len(ids))
+	for i, id := range ids {
+		out[i] = id.String()
+	}
+	return out
+}
 
 // Bind returns the values in the order of the statement's parameters. A missing value is a bug of ours: it would be
 // sent as NULL, and a fence on NULL matches nothing, so it stops the program instead.

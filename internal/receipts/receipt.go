@@ -78,12 +78,12 @@ func List(ctx context.Context, db fencing.DB, run uuid.UUID) ([]Receipt, error) 
 
 var settleUnknown = fencing.Compile("settle to unknown", `
 update weir.receipt set outcome = 'unknown', recorded_at = clock_timestamp()
-where run_id = any(@runs::uuid[]) and outcome = 'started'`)
+where run_id = any(@runs::text[]::uuid[]) and outcome = 'started'`)
 
 // SettleUnknown turns the open receipts of runs into unknown. The caller's transaction holds the runs' locks, taken in
 // an earlier statement (F13).
 func SettleUnknown(ctx context.Context, tx pgx.Tx, runs []uuid.UUID) error {
-	_, err := tx.Exec(ctx, settleUnknown.SQL, settleUnknown.Bind(fencing.Args{"runs": runs})...)
+	_, err := tx.Exec(ctx, settleUnknown.SQL, settleUnknown.Bind(fencing.Args{"runs": fencing.Texts(runs)})...)
 	return err
 }
 
