@@ -1,0 +1,214 @@
+package workerstest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/riverqueue/river"
+	"github.com/riverqueue/river/riverdriver/riverpgxv5"
+
+	"github.com/weirqueue/weir/internal/doorbell"
+	"github.com/weirqueue/weir/internal/fencing"
+	"github.com/weirqueue/weir/jobs"
+)
+
+// suite is one conformance run of a kind.
+type suite[T any] struct {
+	cfg    Config[T]
+	steps  []jobs.Step
+	client *jobs.Client
+	river  *river.Client[pgx.Tx]
+	runs   int
+
+	takeovers, refusals, resolved int
+}
+
+func newSuite[T any](cfg Config[T]) (*suite[T], error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	client, err := jobs.NewClient(cfg.Pool, &jobs.Config{Schema: cfg.Schema, Logger: quiet})
+	if err != nil {
+		return nil, err
+	}
+	riverClient, err := river.NewClient(riverpgxv5.New(cfg.Pool), &river.Config{Schema: cfg.Schema, Logger: quiet})
+	if err != nil {
+		return nil, err
+	}
+	return &suite[T]{cfg: cfg, steps: cfg.Kind.Steps(), client: client, river: riverClient}, nil
+}
+
+// scene is one scenario while it is played.
+type scene[T any] struct {
+	*suite[T]
+	rec       *record
+	processes []*process
+	gates     []*gate
+	run       jobs.RunID
+	payload   T
+	// twice is the step whose function may be called again; -1 is none.
+	twice int
+	// mayFail says that the run may end as failed with outcome_unknown.
+	mayFail bool
+}
+
+const patience = 45 * time.Second
+
+// play plays a scenario and looks at what is left of it.
+func (s *suite[T]) play(ctx context.Context, sc scenario[T]) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	x := &scene[T]{suite: s, rec: newRecord(), payload: s.cfg.Payload(s.runs), twice: -1}
+	s.runs++
+	err := sc.play(ctx, x)
+	var run *jobs.Run
+	if err == nil {
+		run, err = x.client.Wait(ctx, x.run)
+	}
+	if err != nil {
+		err = fmt.Errorf("%w (%w)", err, x.why())
+	}
+	for _, g := range x.gates {
+		g.release()
+	}
+	for _, p := range x.processes {
+		err = errors.Join(err, p.shutDown())
+	}
+	if err == nil {
+		err = x.verify(ctx, run)
+	}
+	s.takeovers += x.heard("", isReaped) + x.heard("", isReleased)
+	s.refusals += x.heard("", isRefused)
+	s.resolved += x.heard("", isResolved)
+	if err != nil {
+		return fmt.Errorf("run %s: %w", x.run, err)
+	}
+	return nil
+}
+
+// start adds a process to the fleet.
+func (x *scene[T]) start(ctx context.Context, name string, wrap around) (*process, error) {
+	p, err := startProcess(ctx, &x.cfg, name, x.rec, wrap)
+	if err != nil {
+		return nil, err
+	}
+	x.processes = append(x.processes, p)
+	return p, x.rec.await(ctx, "the "+name+" process works", func() bool {
+		return x.rec.count(name, isRound) > 0 || len(p.done) > 0
+	})
+}
+
+func (x *scene[T]) hold(step int, after bool) *gate {
+	g := newGate(step, after)
+	x.gates = append(x.gates, g)
+	return g
+}
+
+func (x *scene[T]) enqueue(ctx context.Context) error {
+	res, err := x.client.Enqueue(ctx, x.cfg.Kind.Of(x.payload), nil)
+	if err == nil {
+		x.run = res.Run.ID
+	}
+	return err
+}
+
+// begin starts the first process, enqueues the run, and waits until it is held at g.
+func (x *scene[T]) begin(ctx context.Context, g *gate) (*process, error) {
+	first, err := x.start(ctx, "first", g.around)
+	if err != nil {
+		return nil, err
+	}
+	if err := x.enqueue(ctx); err != nil {
+		return nil, err
+	}
+	select {
+	case <-g.reached:
+		return first, nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("step %d was not reached: %w", g.step, x.why())
+	}
+}
+
+// why says what the run looks like when it did not get where it should.
+func (x *scene[T]) why() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	run, err := x.client.Get(ctx, x.run)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("it is %s, attempt %d, %d failures, %d reaps, owned: %t, %s %s",
+		run.Status, run.Attempt, run.Failures, run.Reaps, run.LeaseExpiresAt != nil, run.ErrorCode, run.ErrorMessage)
+}
+
+// expire ends the lease of the run's owner, as if the owner had been frozen for that long, until somebody has reaped
+// it: a heartbeat that comes in between renews it.
+func (x *scene[T]) expire(ctx context.Context) error {
+	run, err := x.client.Get(ctx, x.run)
+	if err != nil {
+		return err
+	}
+	for {
+		_, err := x.cfg.Pool.Exec(ctx, `update weir.run set lease_expires_at = clock_timestamp() - interval '1 ms'
+			where id = $1 and attempt = $2 and lease_expires_at is not null`, uuid.UUID(x.run), run.Attempt)
+		if err != nil {
+			return err
+		}
+		short, cancel := context.WithTimeout(ctx, x.cfg.Lease/8)
+		err = x.reaped(short)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+func (x *scene[T]) reaped(ctx context.Context) error {
+	return x.rec.await(ctx, "the lease was reaped", func() bool { return x.rec.count("", isReaped) > 0 })
+}
+
+// replaced waits until the second process has begun the step, or something after it, or the run has ended.
+func (x *scene[T]) replaced(ctx context.Context) error {
+	for {
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		err := x.rec.await(short, "somebody else went on", func() bool {
+			for _, c := range x.rec.calls {
+				if c.process == "second" {
+					return true
+				}
+			}
+			return false
+		})
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		if run, err := x.client.Get(ctx, x.run); err != nil || run.Terminal() {
+			return err
+		}
+	}
+}
+
+// refused waits until the first process has learned that its write does not count.
+func (x *scene[T]) refused(ctx context.Context) error {
+	return x.rec.await(ctx, "the replaced owner's write was refused", func() bool { return x.rec.count("first", isRefused) > 0 })
+}
+
+// ring rings n doorbells more for the run.
+func (x *scene[T]) ring(ctx context.Context, n int) error {
+	return pgx.BeginFunc(ctx, x.cfg.Pool, func(tx pgx.Tx) error {
+		rung := make([]fencing.Rung, n)
+		for i := range rung {
+			rung[i] = fencing.Rung{Run: uuid.UUID(x.run), Kind: x.cfg.Kind.Name(), Queue: x.cfg.Kind.Queue(), Priority: 1}
+		}
+		_, err := doorbell.New(x.river).Ring(ctx, tx, rung)
+		return err
+	})
+}

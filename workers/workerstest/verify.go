@@ -1,0 +1,90 @@
+package workerstest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+
+	"github.com/weirqueue/weir/jobs"
+)
+
+// verify looks at what is left of a run whose processes have all ended.
+func (x *scene[T]) verify(ctx context.Context, run *jobs.Run) error {
+	faults := x.verifyCalls()
+	if x.mayFail && run.Status == "failed" && run.ErrorCode == "outcome_unknown" {
+		return errors.Join(faults...)
+	}
+	if run.Status != "succeeded" {
+		return errors.Join(append(faults, fmt.Errorf("it is %s, not succeeded: %s: %s", run.Status, run.ErrorCode, run.ErrorMessage))...)
+	}
+	receipts, err := x.client.Receipts(ctx, run.ID)
+	if err != nil {
+		return err
+	}
+	for i, step := range x.steps {
+		if i >= len(receipts) || receipts[i].StepName != step.Name || receipts[i].Outcome != "ok" {
+			faults = append(faults, fmt.Errorf("step %s has no receipt that is ok: %+v", step.Name, receipts))
+			break
+		}
+	}
+	if n := len(receipts); n > 0 && !sameJSON(receipts[n-1].Output, run.Output) {
+		faults = append(faults, fmt.Errorf("the run's output %s is not that of its last step, %s", run.Output, receipts[n-1].Output))
+	}
+	if err := x.cfg.Check(ctx, x.cfg.Pool, run, x.payload); err != nil {
+		faults = append(faults, fmt.Errorf("Check: %w", err))
+	}
+	return errors.Join(faults...)
+}
+
+// verifyCalls looks at which functions were called, and how often.
+func (x *scene[T]) verifyCalls() []error {
+	x.rec.mu.Lock()
+	defer x.rec.mu.Unlock()
+	var faults []error
+	for i, step := range x.steps {
+		var acts []*call
+		for _, c := range x.rec.calls {
+			if c.Step == i && !c.Asking {
+				acts = append(acts, c)
+			}
+		}
+		limit := 1
+		if i == x.twice && step.Effect != jobs.Reconciled {
+			limit = 2
+		}
+		if len(acts) > limit {
+			faults = append(faults, fmt.Errorf("step %s was executed %d times, at most %d was called for", step.Name, len(acts), limit))
+		}
+		if step.Effect == jobs.Idempotent && !slices.Contains(x.cfg.OutputsVary, step.Name) {
+			faults = append(faults, sameOutputs(step.Name, acts)...)
+		}
+	}
+	return faults
+}
+
+func sameOutputs(step string, acts []*call) []error {
+	var first []byte
+	for _, c := range acts {
+		if !c.ended || c.err != nil {
+			continue
+		}
+		text, err := json.Marshal(c.out)
+		if err != nil {
+			continue // the run has failed with output_unstorable
+		}
+		if first != nil && !bytes.Equal(first, text) {
+			return []error{fmt.Errorf("step %s is Idempotent, and returned %s and then %s for the same key", step, first, text)}
+		}
+		first = text
+	}
+	return nil
+}
+
+func sameJSON(a, b json.RawMessage) bool {
+	var x, y any
+	return bytes.Equal(a, b) || json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil && reflect.DeepEqual(x, y)
+}
