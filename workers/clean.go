@@ -14,14 +14,23 @@ const (
 	maxExternalRef = 500
 )
 
-// What looks like a credential: the password of a URL, a named secret, a bearer token.
-var secrets = []struct {
+type secret struct {
 	pattern *regexp.Regexp
 	masked  string
-}{
-	{regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.\-]*://[^\s:/@]*:)[^\s@]+@`), "${1}***@"},
+}
+
+// What looks like a credential: the password of a URL (which may hold an @ that nobody encoded), a named secret, a
+// bearer token.
+var secrets = []secret{
+	{regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.\-]*://[^\s:/@]*:)\S+@`), "${1}***@"},
 	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+[a-z0-9+/=._\-]{8,}`), "${1} ***"},
 	{regexp.MustCompile(`(?i)((?:password|passwd|secret|token|api[_-]?key)["']?\s*[:=]\s*["']?)[^\s"',;&]+`), "${1}***"},
+}
+
+// What may be the beginning of one, where the searched part of a text ends.
+var secretsAtEnd = []secret{
+	{regexp.MustCompile(`([a-zA-Z][a-zA-Z0-9+.\-]*://[^\s:/@]*:)[^\s@]+$`), "${1}***"},
+	{regexp.MustCompile(`(?i)\b(bearer|basic)\s+\S*$`), "${1} ***"},
 }
 
 const searchBeyond = 4 << 10
@@ -33,7 +42,8 @@ const cut = "… (cut)"
 func clean(s string, limit int) string {
 	// A long text is cut before it is searched, with room for a credential that begins before the limit: cleaning must
 	// not outlast a lease.
-	if len(s) > limit+searchBeyond {
+	partly := len(s) > limit+searchBeyond
+	if partly {
 		s = s[:limit+searchBeyond]
 	}
 	s = strings.ToValidUTF8(s, "\uFFFD")
@@ -41,11 +51,16 @@ func clean(s string, limit int) string {
 	for _, secret := range secrets {
 		s = secret.pattern.ReplaceAllString(s, secret.masked)
 	}
-	if len(s) <= limit {
+	if partly {
+		for _, secret := range secretsAtEnd {
+			s = secret.pattern.ReplaceAllString(s, secret.masked)
+		}
+	}
+	if len(s) <= limit && !partly {
 		return s
 	}
-	end := limit - len(cut)
-	for end > 0 && !utf8.RuneStart(s[end]) {
+	end := min(limit-len(cut), len(s))
+	for end > 0 && end < len(s) && !utf8.RuneStart(s[end]) {
 		end--
 	}
 	return s[:end] + cut
