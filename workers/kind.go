@@ -95,15 +95,15 @@ func (b Binding) validate() error {
 	if b.err != nil {
 		return b.err
 	}
+	if b.name == "" {
+		return fault("Kinds", "Binding{}", "made by Bind")
+	}
 	var faults []error
 	field := "Kinds." + b.name
 	between := func(name string, v, low, high time.Duration) {
 		if v < low || v > high {
 			faults = append(faults, fault(field+"."+name, v, fmt.Sprintf("from %s to %s", low, high)))
 		}
-	}
-	if b.name == "" {
-		faults = append(faults, fault("Kinds", "Binding{}", "made by Bind"))
 	}
 	if !queueName.MatchString(b.cfg.Queue) || len(b.cfg.Queue) > 64 {
 		faults = append(faults, fault(field+".Queue", b.cfg.Queue, "lower-case letters and digits, joined by - or _, at most 64 bytes"))
