@@ -195,25 +195,32 @@ func (b *enqueueBatch) takeKeys(ctx context.Context, tx pgx.Tx) error {
 	if err != nil {
 		return err
 	}
+	refs, err := existingRuns(ctx, tx, taken)
+	if err != nil {
+		return err
+	}
+	answers := map[*enqueueItem]EnqueueResult{}
 	for i, f := range taken {
 		it := items[i]
 		if f.reused {
-			b.answer(it, EnqueueResult{Err: &KeyReusedError{Kind: it.req.kind, Key: it.opts.IdempotencyKey, Run: RunID(f.run)}})
-			continue
+			answers[it] = EnqueueResult{Err: &KeyReusedError{Kind: it.req.kind, Key: it.opts.IdempotencyKey, Run: RunID(f.run)}}
+		} else {
+			answers[it] = EnqueueResult{Run: refs[f.run], Existing: true}
 		}
-		ref, err := existingRun(ctx, tx, f)
-		if err != nil {
-			return err
-		}
-		b.answer(it, EnqueueResult{Run: ref, Existing: true})
 	}
+	b.answer(answers)
 	return nil
 }
 
-// answer settles an item that is not inserted.
-func (b *enqueueBatch) answer(it *enqueueItem, res EnqueueResult) {
-	b.results[it.index] = res
-	b.items = slices.DeleteFunc(b.items, func(x *enqueueItem) bool { return x == it })
+// answer settles items that are not inserted.
+func (b *enqueueBatch) answer(answers map[*enqueueItem]EnqueueResult) {
+	b.items = slices.DeleteFunc(b.items, func(it *enqueueItem) bool {
+		res, ok := answers[it]
+		if ok {
+			b.results[it.index] = res
+		}
+		return ok
+	})
 }
 
 // finish gives the aliases of keys their answers.
@@ -231,35 +238,50 @@ func (b *enqueueBatch) finish() {
 	}
 }
 
-var refOfRun = fencing.Compile("ref of a run", `
-select k.outcome::text, r.status, coalesce(r.error_code, ''), r.finished_at
-from weir.key k left join weir.run r on r.id = k.run_id where k.run_id = @run::uuid`)
+var refsOfRuns = fencing.Compile("refs of runs", `
+select k.run_id, k.outcome::text, r.status, coalesce(r.error_code, ''), r.finished_at
+from weir.key k left join weir.run r on r.id = k.run_id where k.run_id = any(@runs::text[]::uuid[])`)
 
-// existingRun answers a repeat from the run, or from the key when it was cleaned: one statement, one snapshot.
-func existingRun(ctx context.Context, tx pgx.Tx, f *foundKey) (RunRef, error) {
-	ref := RunRef{ID: RunID(f.run)}
+// existingRuns answers repeats from the runs, or from the keys where those were cleaned: one statement, one snapshot.
+func existingRuns(ctx context.Context, tx pgx.Tx, found map[int]*foundKey) (map[uuid.UUID]RunRef, error) {
+	refs := map[uuid.UUID]RunRef{}
+	var ids []string
+	for _, f := range found {
+		if f.reused {
+			continue
+		}
+		refs[f.run] = RunRef{ID: RunID(f.run)}
+		if len(f.outcome) > 0 {
+			refs[f.run] = f.outcome[0]
+		}
+		ids = append(ids, f.run.String())
+	}
+	if len(ids) == 0 {
+		return refs, nil
+	}
+	rows, err := tx.Query(ctx, refsOfRuns.SQL, refsOfRuns.Bind(fencing.Args{"runs": ids})...)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: enqueue: %w", err)
+	}
 	var (
+		id                    uuid.UUID
 		outcome, status, code *string
 		finished              *time.Time
 	)
-	err := tx.QueryRow(ctx, refOfRun.SQL, refOfRun.Bind(fencing.Args{"run": f.run.String()})...).Scan(&outcome, &status, &code, &finished)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return ref, fmt.Errorf("jobs: enqueue: %w", err)
-	}
-	if status != nil {
-		ref.Status, ref.ErrorCode, ref.FinishedAt = Status(*status), *code, finished
-		return ref, nil
-	}
-	refs := f.outcome
-	if outcome != nil {
-		if refs, err = decodeOutcome(outcome); err != nil {
-			return ref, err
+	if _, err := pgx.ForEachRow(rows, []any{&id, &outcome, &status, &code, &finished}, func() error {
+		if status != nil {
+			refs[id] = RunRef{ID: RunID(id), Status: Status(*status), ErrorCode: *code, FinishedAt: finished}
+			return nil
 		}
+		list, err := decodeOutcome(outcome)
+		if len(list) > 0 {
+			refs[id] = list[0]
+		}
+		return err
+	}); err != nil {
+		return nil, fmt.Errorf("jobs: enqueue: %w", err)
 	}
-	if len(refs) > 0 {
-		return refs[0], nil
-	}
-	return ref, nil
+	return refs, nil
 }
 
 var insertRuns = fencing.Compile("insert runs", `
@@ -354,27 +376,45 @@ func runArgs(items []*enqueueItem, jobs []int64) fencing.Args {
 	}
 }
 
-var exclusiveHolder = fencing.Compile("holder of an exclusive key", `
-select id from weir.run where kind = @kind and exclusive_key = @key
-    and status in ('pending', 'queued', 'approved', 'running', 'executing', 'processing')`)
+var exclusiveHolders = fencing.Compile("holders of exclusive keys", `
+select r.kind, r.exclusive_key, r.id from unnest(@kinds::text[], @keys::text[]) a(kind, key)
+join weir.run r on r.kind = a.kind and r.exclusive_key = a.key
+    and r.status in ('pending', 'queued', 'approved', 'running', 'executing', 'processing')`)
 
 // answerExclusive names the runs that hold the exclusive keys of what was not inserted, and gives the idempotency keys
 // back. A holder that ended in between leaves its request for another round.
 func (b *enqueueBatch) answerExclusive(ctx context.Context, tx pgx.Tx, last bool) error {
+	kinds, keys := make([]string, len(b.items)), make([]string, len(b.items))
+	for i, it := range b.items {
+		kinds[i], keys[i] = it.req.kind, it.opts.ExclusiveKey
+	}
+	rows, err := tx.Query(ctx, exclusiveHolders.SQL, exclusiveHolders.Bind(fencing.Args{"kinds": kinds, "keys": keys})...)
+	if err != nil {
+		return err
+	}
+	holders := map[[2]string]uuid.UUID{}
+	var (
+		kind, key string
+		holder    uuid.UUID
+	)
+	if _, err := pgx.ForEachRow(rows, []any{&kind, &key, &holder}, func() error {
+		holders[[2]string{kind, key}] = holder
+		return nil
+	}); err != nil {
+		return err
+	}
 	var back []keyRequest
-	for _, it := range slices.Clone(b.items) {
-		var holder uuid.UUID
-		err := tx.QueryRow(ctx, exclusiveHolder.SQL, exclusiveHolder.Bind(fencing.Args{"kind": it.req.kind, "key": it.opts.ExclusiveKey})...).Scan(&holder)
-		if errors.Is(err, pgx.ErrNoRows) && !last {
+	answers := map[*enqueueItem]EnqueueResult{}
+	for _, it := range b.items {
+		holder, found := holders[[2]string{it.req.kind, it.opts.ExclusiveKey}]
+		if !found && !last {
 			continue
-		}
-		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-			return err
 		}
 		if it.opts.IdempotencyKey != "" {
 			back = append(back, keyRequest{kind: it.req.kind, key: it.opts.IdempotencyKey, run: it.id})
 		}
-		b.answer(it, EnqueueResult{Err: &ExclusiveError{Kind: it.req.kind, Key: it.opts.ExclusiveKey, Run: RunID(holder)}})
+		answers[it] = EnqueueResult{Err: &ExclusiveError{Kind: it.req.kind, Key: it.opts.ExclusiveKey, Run: RunID(holder)}}
 	}
+	b.answer(answers)
 	return giveBack(ctx, tx, back)
 }

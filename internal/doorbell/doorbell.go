@@ -7,6 +7,7 @@ package doorbell
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -98,9 +99,9 @@ func (b *Bells) Ring(ctx context.Context, tx pgx.Tx, runs []fencing.Rung) ([]int
 
 // Remove deletes doorbells that this transaction has just inserted, for runs that were not made after all.
 func (b *Bells) Remove(ctx context.Context, tx pgx.Tx, jobs []int64) error {
-	for _, job := range jobs {
-		if _, err := b.client.JobDeleteTx(ctx, tx, job); err != nil {
-			return fmt.Errorf("remove doorbell %d: %w", job, err)
+	for chunk := range slices.Chunk(jobs, 1000) {
+		if _, err := b.client.JobDeleteManyTx(ctx, tx, river.NewJobDeleteManyParams().IDs(chunk...).First(len(chunk))); err != nil {
+			return fmt.Errorf("remove %d doorbells: %w", len(chunk), err)
 		}
 	}
 	return nil
