@@ -25,8 +25,12 @@ demo: ## The main job: deliveries, a killed worker, its takeover; pages on 127.0
 .PHONY: test
 test: tools ## All tests, with the race detector, browser tests included.
 	$(GO) vet ./...
-	$(GO) test -race -timeout 20m ./...
-	$(GO) -C test/compose test ./...
+	$(GO) test -race -p 1 -timeout 30m ./...
+	$(MAKE) test-modules
+
+.PHONY: test-modules
+test-modules: ## The tests of the modules that are not part of the library.
+	@for m in $(filter-out .,$(MODULES)); do $(GO) -C $$m test ./... || exit 1; done
 
 .PHONY: race
 race: tools ## The tests of what runs concurrently, three times.
