@@ -23,16 +23,18 @@ type mechanism struct {
 // SCRAM is left out: it lets the server choose how long the client computes, which no deadline ends.
 func (d dialer) chooseAuth(offered string) (mechanism, error) {
 	user, pass := d.cfg.Username, d.cfg.Password
-	order := []mechanism{
-		{"PLAIN", smtp.PlainAuth("", user, pass, d.cfg.Host, false)},
-		{"LOGIN", smtp.LoginAuth(user, pass, d.cfg.Host, false)},
-		{"CRAM-MD5", smtp.CRAMMD5Auth(user, pass)},
-	}
-	if d.cfg.TLS == TLSNone {
-		slices.Reverse(order)
-		if !isLocalhost(d.cfg.Host) {
-			order = order[:1]
-		}
+	plain := mechanism{"PLAIN", smtp.PlainAuth("", user, pass, d.cfg.Host, false)}
+	login := mechanism{"LOGIN", smtp.LoginAuth(user, pass, d.cfg.Host, false)}
+	cram := mechanism{"CRAM-MD5", smtp.CRAMMD5Auth(user, pass)}
+
+	var order []mechanism
+	switch {
+	case d.cfg.TLS != TLSNone:
+		order = []mechanism{plain, login, cram}
+	case isLocalhost(d.cfg.Host):
+		order = []mechanism{cram, plain, login}
+	default:
+		order = []mechanism{cram}
 	}
 	names := strings.Fields(strings.ToUpper(offered))
 	for _, m := range order {

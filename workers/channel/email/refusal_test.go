@@ -3,6 +3,7 @@ package email
 import (
 	"fmt"
 	"net/textproto"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -193,6 +194,27 @@ func TestSend_RefusalsBeforeTheMail(t *testing.T) { // EM-04, NO-09
 			})
 			requireClass(t, send(t, newChannel(t, fake.addr(), nil), message()), tc.class, tc.code)
 		})
+	}
+}
+
+// 421 means that the server hangs up; any other refusal is answered with QUIT.
+func TestSend_GoodbyeAfterARefusal(t *testing.T) {
+	t.Parallel()
+	for answer, goodbye := range map[string]bool{"421 4.7.0 enough": false, "550 5.1.1 no such user": true} {
+		heard := make(chan []string, 1)
+		fake := startFake(t, func(_ int, c *fakeConn) {
+			c.greet()
+			c.hear()
+			c.say("250 ok")
+			c.hear()
+			c.say(answer)
+			if c.hear() == "QUIT" {
+				c.say("221 bye")
+			}
+			heard <- c.heard
+		})
+		require.Error(t, send(t, newChannel(t, fake.addr(), nil), message()))
+		require.Equal(t, goodbye, slices.Contains(<-heard, "QUIT"), answer)
 	}
 }
 

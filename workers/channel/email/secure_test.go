@@ -1,8 +1,10 @@
 package email
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/base64"
+	"errors"
 	"strings"
 	"testing"
 
@@ -86,6 +88,31 @@ func TestSend_NothingInTheClearWithoutSTARTTLS(t *testing.T) {
 	require.Empty(t, <-heard)
 }
 
+func TestSend_ApplicationsOwnCheckOfTheServer(t *testing.T) {
+	t.Parallel()
+	ca := newAuthority(t)
+	sink := startSink(t, smtpsink.Config{TLSConfig: ca.server(t, "127.0.0.1")})
+	c := newChannel(t, sink.Addr(), func(c *Config) {
+		c.TLS, c.TLSConfig = TLSStartTLS, ca.client()
+		c.TLSConfig.VerifyConnection = func(tls.ConnectionState) error { return errors.New("not the pinned key") }
+	})
+	err := send(t, c, message())
+	requireClass(t, err, misconfigured, "smtp_tls")
+	require.ErrorContains(t, err, "not the pinned key")
+}
+
+func TestSend_ContextThatEndsInTheHandshakeIsNoMisconfiguration(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	fake := startFake(t, func(_ int, c *fakeConn) {
+		_, _ = c.r.ReadByte()
+		cancel()
+		c.untilGone()
+	})
+	_, err := newChannel(t, fake.addr(), func(c *Config) { c.TLS = TLSImplicit }).Send(ctx, message())
+	requireClass(t, err, temporary, "smtp_canceled")
+}
+
 func TestSend_PlainAnswerToSTARTTLS(t *testing.T) {
 	t.Parallel()
 	fake := startFake(t, func(_ int, c *fakeConn) {
@@ -158,6 +185,9 @@ func TestSend_ErrorsNeverHoldThePassword(t *testing.T) {
 			c := newChannel(t, fake.addr(), func(c *Config) { c.Username, c.Password = "weir", password })
 			err := send(t, c, message())
 			require.Error(t, err)
+			if strings.HasPrefix(name, "challenge") {
+				requireClass(t, err, misconfigured, "smtp_auth")
+			}
 			assert.NotContains(t, err.Error(), password[:10])
 			assert.NotContains(t, err.Error(), encoded)
 		})
@@ -231,6 +261,7 @@ func TestChooseAuth(t *testing.T) {
 		{"no password in the clear", "mx.example", TLSNone, "PLAIN LOGIN", ""},
 		{"only a proof in the clear", "mx.example", TLSNone, "PLAIN LOGIN CRAM-MD5", "CRAM-MD5"},
 		{"in the clear to this machine", "127.0.0.1", TLSNone, "PLAIN", "PLAIN"},
+		{"PLAIN before LOGIN there too", "localhost", TLSNone, "LOGIN PLAIN", "PLAIN"},
 		{"a proof to this machine too", "::1", TLSNone, "PLAIN CRAM-MD5", "CRAM-MD5"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
