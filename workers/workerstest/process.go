@@ -139,7 +139,10 @@ func startProcess[T any](ctx context.Context, cfg *Config[T], name string, rec *
 	}
 	runCtx, quit := context.WithCancel(context.WithoutCancel(ctx))
 	p.fleet, p.quit = fleet, quit
-	go func() { p.done <- fleet.Run(runCtx) }()
+	go func() {
+		err := fleet.Run(runCtx)
+		rec.change(func() { p.done <- err })
+	}()
 	return p, nil
 }
 

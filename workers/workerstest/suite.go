@@ -100,9 +100,12 @@ func (x *scene[T]) start(ctx context.Context, name string, wrap around) (*proces
 		return nil, err
 	}
 	x.processes = append(x.processes, p)
-	return p, x.rec.await(ctx, "the "+name+" process works", func() bool {
-		return x.rec.count(name, isRound) > 0 || len(p.done) > 0
-	})
+	failed := func() bool { return len(p.done) > 0 }
+	err = x.rec.await(ctx, "the "+name+" process works", func() bool { return x.rec.count(name, isRound) > 0 || failed() })
+	if err == nil && failed() {
+		err = fmt.Errorf("the %s process did not start", name) // shutDown says why
+	}
+	return p, err
 }
 
 func (x *scene[T]) hold(step int, after bool) *gate {
@@ -165,6 +168,10 @@ func (x *scene[T]) expire(ctx context.Context) error {
 		err = x.reaped(short)
 		cancel()
 		if err == nil || ctx.Err() != nil {
+			return err
+		}
+		// The reaper's own answer may be lost, and its event with it: the attempt says as much.
+		if now, err := x.client.Get(ctx, x.run); err != nil || now.Attempt != run.Attempt {
 			return err
 		}
 	}
