@@ -128,15 +128,22 @@ func TestParts_APanicIsAFailedTryOfItsPartAlone(t *testing.T) {
 		return channel.Sent{}, nil
 	}}
 	s := sailWithParts(t, c, nil)
-	id := s.notifyInParts(3)
+	n := jobs.Notification{To: []jobs.Recipient{jobs.Telegram("5")}, Text: strings.Repeat("a", 3*4096)}
+	res, err := s.client.Notify(t.Context(), n, &jobs.Opts{MaxAttempts: 1})
+	require.NoError(t, err)
+	id := res.Runs[0].ID
 	run := s.wait(id)
-	require.Equal(t, jobs.StatusSent, run.Status)
-	require.Equal(t, 1, run.Failures)
-	require.Equal(t, []int{1, 2, 2, 3}, c.parts())
+	require.Equal(t, jobs.StatusDead, run.Status)
 	tries, err := s.client.Tries(t.Context(), id)
 	require.NoError(t, err)
 	require.Equal(t, "panic", tries[0].ErrorCode)
 	require.Contains(t, tries[0].Error, "boom")
+	list, err := s.client.Receipts(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, []string{"ok", "unknown"}, []string{list[0].Outcome, list[1].Outcome}, "nobody knows whether it was sent")
+	require.NoError(t, s.client.Redrive(t.Context(), id))
+	require.Equal(t, jobs.StatusSent, s.wait(id).Status)
+	require.Equal(t, []int{1, 2, 2, 3}, c.parts())
 }
 
 // A try does not go on for as long as all of its parts may take, which would be hours: another one goes on.
