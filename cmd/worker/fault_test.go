@@ -26,6 +26,18 @@ func notify(t *testing.T, client *jobs.Client, to string) jobs.RunID {
 	return res.Runs[0].ID
 }
 
+// holding holds the first n mails until release is closed, and counts them.
+func holding(n int32, release <-chan struct{}) (*atomic.Int32, smtpsink.Behaviour) {
+	held := &atomic.Int32{}
+	return held, func(smtpsink.Attempt) smtpsink.Action {
+		if held.Load() < n {
+			held.Add(1)
+			return smtpsink.Hold(release)
+		}
+		return smtpsink.Accept()
+	}
+}
+
 // L1, L2, RV-20: a process that is frozen past its lease, and wakes up after its successor has finished, changes
 // nothing: not the run, not the receipt, not a job of River's.
 func TestRun_AStoppedWorkerChangesNothingAfterItsSuccessor(t *testing.T) {
@@ -35,7 +47,8 @@ func TestRun_AStoppedWorkerChangesNothingAfterItsSuccessor(t *testing.T) {
 	client, err := jobs.NewClient(pool, nil)
 	require.NoError(t, err)
 	release := make(chan struct{})
-	sink, err := smtpsink.Start(smtpsink.Config{Behaviour: smtpsink.Times(1, smtpsink.Hold(release))})
+	held, behave := holding(1, release)
+	sink, err := smtpsink.Start(smtpsink.Config{Behaviour: behave})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sink.Close()) })
 
@@ -43,6 +56,7 @@ func TestRun_AStoppedWorkerChangesNothingAfterItsSuccessor(t *testing.T) {
 	id := notify(t, client, "stopped@example.com")
 	first := owner(t, client, id, a, b)
 	second := other(first, a, b)
+	eventually(t, "the server holds the mail", func() bool { return held.Load() == 1 })
 	first.signal(syscall.SIGSTOP)
 
 	run, err := client.Wait(t.Context(), id)
@@ -75,7 +89,8 @@ func TestRun_KilledThreeTimesAndSentByTheFourth(t *testing.T) {
 	url := pgtest.URL(t)
 	client, err := jobs.NewClient(pgtest.Connect(t, url), nil)
 	require.NoError(t, err)
-	sink, err := smtpsink.Start(smtpsink.Config{Behaviour: smtpsink.Times(3, smtpsink.Hold(make(chan struct{})))})
+	held, behave := holding(3, make(chan struct{}))
+	sink, err := smtpsink.Start(smtpsink.Config{Behaviour: behave})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, sink.Close()) })
 	var id jobs.RunID
@@ -85,7 +100,7 @@ func TestRun_KilledThreeTimesAndSentByTheFourth(t *testing.T) {
 			id = notify(t, client, "killed@example.com")
 		}
 		owner(t, client, id, w)
-		eventually(t, "the server holds the mail", func() bool { return sink.Conns() > 0 })
+		eventually(t, "the server holds the mail", func() bool { return int(held.Load()) == n+1 })
 		w.signal(syscall.SIGKILL)
 		require.Error(t, w.exited(5*time.Second))
 		eventually(t, "gone", func() bool { return sink.Conns() == 0 })
