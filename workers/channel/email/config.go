@@ -69,7 +69,7 @@ type Config struct {
 	// ASCII only. Required. Its domain is also the one of the Message-IDs: another domain gives mails that are being
 	// tried again another Message-ID.
 	From string
-	// Username and Password turn authentication on. Both or none.
+	// Username and Password turn authentication on, by PLAIN, LOGIN or CRAM-MD5. Both or none.
 	Username, Password string
 
 	// TLS defaults to TLSStartTLS.

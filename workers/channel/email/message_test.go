@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -166,6 +167,19 @@ func TestSend_ReceivedEqualsSentForAnyText(t *testing.T) { // EM-07
 		require.NoError(t, err)
 		requireReceived(t, sink.Mails()[0].Raw, m)
 	})
+}
+
+// RFC 2047 wants whole characters in each word, and no word of more than 75.
+func TestEncodeSubject_WordsAreWholeAndShort(t *testing.T) {
+	t.Parallel()
+	for _, s := range []string{strings.Repeat("é", 300), "x" + strings.Repeat("🦦", 100), strings.Repeat("世", 99)} {
+		for word := range strings.SplitSeq(encodeSubject(s), " ") {
+			require.LessOrEqual(t, len(word), 75)
+			decoded, err := (&mime.WordDecoder{}).Decode(word)
+			require.NoError(t, err)
+			require.True(t, utf8.ValidString(decoded) && !strings.ContainsRune(decoded, utf8.RuneError), "%q", decoded)
+		}
+	}
 }
 
 func TestRender_TheSameMessageIsTheSameMail(t *testing.T) { // EM-01

@@ -32,6 +32,29 @@ func TestSend_ReusesAConnection(t *testing.T) {
 	require.EqualValues(t, 1, fake.accepted.Load())
 }
 
+func TestSend_KeepsNoMoreConnectionsThanWanted(t *testing.T) {
+	t.Parallel()
+	sink := startSink(t, smtpsink.Config{})
+	c := newChannel(t, sink.Addr(), func(c *Config) { c.MaxIdle = -1 })
+	require.NoError(t, send(t, c, message()))
+	eventually(t, "the connection is left", func() bool { return sink.Conns() == 0 })
+}
+
+func TestSend_EndedContextCostsNoConnection(t *testing.T) {
+	t.Parallel()
+	sink := startSink(t, smtpsink.Config{})
+	c := newChannel(t, sink.Addr(), nil)
+	count := countConns(c)
+	require.NoError(t, send(t, c, message()))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 20 {
+		_, err := c.Send(ended, message())
+		requireClass(t, err, temporary, "smtp_canceled")
+	}
+	require.EqualValues(t, 1, count.open.Load())
+}
+
 // What a server may say is bounded for each mail, not for the connection.
 func TestSend_ReusesAConnectionOfATalkativeServer(t *testing.T) {
 	t.Parallel()
