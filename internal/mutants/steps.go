@@ -1,0 +1,19 @@
+package main
+
+const (
+	stepsGo       = "workers/steps.go"
+	stepOutsideGo = "workers/stepoutside.go"
+	stepOutputGo  = "workers/stepoutput.go"
+	stepStmtGo    = "internal/receipts/statement.go"
+)
+
+var stepMutants = []mutant{
+	{"steps: a statement's fence is locked first", one(stepStmtGo, `event, afterUserRows, "weir_user_rows`, `event, ownRun, "weir_user_rows`), receiptsPkg, "StatementStep_Waits"},
+	{"steps: parameters are not counted", one(stepStmtGo, "highest > len(f.Args)", "false && highest > 0"), receiptsPkg, "StatementStep_Parameters"},
+	{"steps: a shutdown waits for the whole run", one(stepsGo, "if t.service.stopping.Load() {", "if false && t.service.stopping.Load() {"), workersPkg, "Steps_AShutdown"},
+	{"steps: contention burns budget", one(stepsGo, "case s.Effect == receipts.Transactional && fencing.IsTransient(err):", "case false:"), workersPkg, "Steps_WhatBurns"},
+	{"steps: issued under another's started", one(stepOutsideGo, "if began {", "if began || s.impl.ask != nil {"), workersPkg, "Steps_ReconciledIsAsked"},
+	{"steps: an escaped NUL passes", one(stepOutputGo, "case code == 0:", "case code == -2:"), workersPkg, "Output_IsStorable"},
+}
+
+func init() { mutants = append(mutants, stepMutants...) }
