@@ -56,7 +56,8 @@ type Config[T any] struct {
 	// Check is called after each scenario whose run succeeded. It returns an error when the effects in the database or
 	// outside are not as they should be. An effect of an AtLeastOnce step may be there twice.
 	Check func(ctx context.Context, pool *pgxpool.Pool, run *jobs.Run, payload T) error
-	// Lease is that of the suite's processes: 1 s, the shortest there is, unless steps take longer than half of it.
+	// Lease is that of the suite's processes. Defaults to 2 s; 1 s to 1 min. Longer where steps are slow, or the machine is
+	// busy: a lease that runs out by itself is a takeover more than the scenario meant.
 	Lease time.Duration
 	// OutputsVary names Idempotent steps whose output may differ between two calls with the same key.
 	OutputsVary []string
@@ -67,7 +68,7 @@ const stepTimes = 3
 
 func (c Config[T]) withDefaults() Config[T] {
 	if c.Lease == 0 {
-		c.Lease = time.Second
+		c.Lease = 2 * time.Second
 	}
 	if c.Check == nil {
 		c.Check = func(context.Context, *pgxpool.Pool, *jobs.Run, T) error { return nil }
@@ -92,7 +93,7 @@ func (c Config[T]) validate() error {
 	return errors.Join(faults...)
 }
 
-// Run runs every scenario as a subtest, one after the other: about 5 s for each step of the kind.
+// Run runs every scenario as a subtest, one after the other: about 15 s for each step of the kind.
 func Run[T any](t *testing.T, cfg Config[T]) {
 	t.Helper()
 	s, err := newSuite(cfg)
