@@ -45,6 +45,7 @@ func TestDown_OnAnEmptyDatabaseMakesNothing(t *testing.T) {
 	url := pgtest.Empty(t)
 	before := objects(t, url)
 	require.NoError(t, migrations.Down(t.Context(), url, migrations.Options{}))
+	require.Equal(t, before, objects(t, url))
 	require.NoError(t, migrations.DownAll(t.Context(), url, migrations.Options{}))
 	require.Equal(t, before, objects(t, url))
 }
@@ -109,9 +110,10 @@ func TestStatus_ListsAMigrationItDoesNotKnow(t *testing.T) {
 	url := pgtest.URL(t)
 	execute(t, url, `
 		insert into weir.goose_db_version (version_id, is_applied) values (99999, true);
-		insert into river_migration (line, version) values ('main', 88888), ('pro', 1)`)
+		insert into river_migration (line, version) values ('main', 88888), ('pro', 77777)`)
 	list, err := migrations.Status(t.Context(), url, migrations.Options{})
 	require.NoError(t, err)
 	require.Contains(t, list, migrations.Migration{Source: migrations.SourceWeir, Version: 99999, Applied: true})
 	require.Contains(t, list, migrations.Migration{Source: migrations.SourceRiver, Version: 88888, Applied: true})
+	require.NotContains(t, list, migrations.Migration{Source: migrations.SourceRiver, Version: 77777, Applied: true}, "another line")
 }

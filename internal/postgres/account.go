@@ -26,7 +26,12 @@ func serverAccount() (account, error) {
 	if uid := os.Geteuid(); uid != 0 {
 		return account{name: "#" + strconv.Itoa(uid), uid: uid, gid: os.Getegid()}, nil
 	}
-	for _, name := range []string{"postgres", "nobody"} {
+	return firstUser("postgres", "nobody")
+}
+
+// firstUser is the first of these users that the machine has.
+func firstUser(names ...string) (account, error) {
+	for _, name := range names {
 		u, err := user.Lookup(name)
 		if err != nil {
 			continue
@@ -38,12 +43,11 @@ func serverAccount() (account, error) {
 		}
 		return account{name: name, uid: uid, gid: gid, switched: true}, nil
 	}
-	return account{}, errors.New("PostgreSQL does not run as root, and this machine has no user postgres or nobody to run it as")
+	return account{}, fmt.Errorf("PostgreSQL does not run as root, and this machine has no user %s to run it as", strings.Join(names, " or "))
 }
 
 // command makes a program run as the account, in a session of its own (so that Ctrl-C in a terminal reaches the caller
-// alone, who then stops the server in order) and in a directory that the account can enter. PG* variables are the
-// caller's own client settings: they do not reach the server.
+// alone, who then stops the server in order) and in a directory that the account can enter.
 func (a account) command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Dir = "/"
@@ -51,11 +55,6 @@ func (a account) command(ctx context.Context, program string, args ...string) *e
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if a.switched {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
-	}
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "PG") {
-			cmd.Env = append(cmd.Env, v)
-		}
 	}
 	return cmd
 }

@@ -25,6 +25,18 @@ func TestStart_TheServerIsNeverRoot(t *testing.T) {
 	require.Equal(t, os.FileMode(0o700), info.Mode().Perm())
 }
 
+func TestStart_RootUsesTheFirstUserThatThereIs(t *testing.T) {
+	t.Parallel()
+	as, err := firstUser("weir-no-such-user", "nobody")
+	require.NoError(t, err)
+	require.Equal(t, "nobody", as.name)
+	require.NotZero(t, as.uid)
+	require.True(t, as.switched)
+
+	_, err = firstUser("weir-no-such-user", "weir-nor-this")
+	require.ErrorContains(t, err, "no user weir-no-such-user or weir-nor-this")
+}
+
 func TestStart_AnotherUserHasItInTheCacheDirectory(t *testing.T) {
 	t.Parallel()
 	skipUnlessRoot(t)

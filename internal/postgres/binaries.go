@@ -83,12 +83,15 @@ func missingPrograms(dir string) string {
 	return ""
 }
 
-var firstNumber = regexp.MustCompile(`\d+`)
+var number = regexp.MustCompile(`\d+`)
 
-// versionInPath is the number that a package directory carries in its name: a guess, but only among directories that
-// follow one distribution's pattern.
+// versionInPath is the last number in the name of a package directory: a guess, and the server itself is asked later.
 func versionInPath(dir string) int {
-	n, _ := strconv.Atoi(firstNumber.FindString(dir))
+	numbers := number.FindAllString(dir, -1)
+	if len(numbers) == 0 {
+		return 0
+	}
+	n, _ := strconv.Atoi(numbers[len(numbers)-1])
 	return n
 }
 
@@ -113,8 +116,8 @@ func inspect(ctx context.Context, dir string, as account) (binaries, error) {
 
 // parseMajor reads the output of "postgres -V", such as "postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)".
 func parseMajor(version string) (int, error) {
-	_, number, ok := strings.Cut(version, ") ")
-	major, err := strconv.Atoi(firstNumber.FindString(number))
+	_, after, ok := strings.Cut(version, ") ")
+	major, err := strconv.Atoi(number.FindString(after))
 	if !ok || err != nil {
 		return 0, fmt.Errorf("unexpected version %q", strings.TrimSpace(version))
 	}

@@ -174,9 +174,6 @@ func (c *cluster) start(ctx context.Context) error {
 	// Without -l the server would inherit our pipe, and reading pg_ctl's output would last as long as the server.
 	cmd := c.as.command(ctx, c.bin.path("pg_ctl"), "start", "-w", "-s", "-t", seconds(startTimeout), "-D", c.data(), "-l", log)
 	if out, err := cmd.CombinedOutput(); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
 		said, _ := os.ReadFile(log)
 		return fmt.Errorf("pg_ctl start: %w: %s", err, lastLines(append(out, said...)))
 	}

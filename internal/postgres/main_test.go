@@ -28,12 +28,31 @@ func TestMain(m *testing.M) {
 	if opts := os.Getenv(childEnv); opts != "" {
 		os.Exit(child(opts))
 	}
+	removeLeftovers()
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		if c, err := pristine(); err == nil {
-			_ = os.RemoveAll(c.dir)
+		if pristineDir != "" {
+			_ = os.RemoveAll(pristineDir)
 		}
 		os.Exit(code)
 	}))
+}
+
+// removeLeftovers removes the clusters of test processes that were killed.
+func removeLeftovers() {
+	c, err := open(context.Background(), Options{Name: "any"})
+	if err != nil {
+		return // the tests will say so
+	}
+	dirs, _ := filepath.Glob(filepath.Join(filepath.Dir(c.dir), "*-*-*"))
+	for _, dir := range dirs {
+		var pid int
+		if _, err := fmt.Sscanf(filepath.Base(dir), "own-%d-", &pid); err != nil {
+			_, _ = fmt.Sscanf(filepath.Base(dir), "pristine-%d-", &pid)
+		}
+		if pid != 0 && !running(pid) {
+			_ = os.RemoveAll(dir)
+		}
+	}
 }
 
 // joined is what a child says when it has its server.
@@ -155,7 +174,10 @@ func ownCluster(t *testing.T) Options {
 	return opts
 }
 
-// pristine is a cluster that is never started. TestMain removes it.
+// pristineDir is where pristine is, for TestMain to remove.
+var pristineDir string
+
+// pristine is a cluster that is never started.
 var pristine = sync.OnceValues(func() (*cluster, error) {
 	c, err := open(context.Background(), Options{Name: fmt.Sprintf("pristine-%d", os.Getpid())})
 	if err != nil {
@@ -164,6 +186,7 @@ var pristine = sync.OnceValues(func() (*cluster, error) {
 	if err := c.prepare(); err != nil {
 		return nil, err
 	}
+	pristineDir = c.dir
 	return c, c.initialize(context.Background())
 })
 

@@ -1,10 +1,12 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
-	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -46,6 +48,23 @@ func TestStart_EndsProcessesThatOutlivedTheirServer(t *testing.T) {
 	require.False(t, running(orphan))
 }
 
+func TestStart_LeavesOtherProgramsInTheDirectoryAlone(t *testing.T) {
+	t.Parallel()
+	opts := ownCluster(t)
+	crashed := start(t, opts)
+	visitor := exec.Command("sleep", "600")
+	visitor.Dir = crashed.cluster.data()
+	require.NoError(t, visitor.Start())
+	t.Cleanup(func() {
+		require.NoError(t, visitor.Process.Kill(), "it lives")
+		_ = visitor.Wait()
+	})
+	require.NoError(t, syscall.Kill(crashed.PID(), syscall.SIGKILL))
+	s := start(t, opts)
+	require.NotZero(t, s.PID())
+	require.True(t, running(visitor.Process.Pid))
+}
+
 func TestStart_RecoversAfterTheStarterWasKilled(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"data.new*", "data.new*/global/pg_control", "data/postmaster.pid"} {
@@ -69,23 +88,95 @@ func TestStart_RecoversAfterTheStarterWasKilled(t *testing.T) {
 	}
 }
 
+// Who works in a data directory is killed before the next start, so this must not be wrong. No mutant breaks it: its
+// tests would end every PostgreSQL of the machine.
+func TestWorksIn_IsTrueForPostgresInThisDirectoryOnly(t *testing.T) {
+	t.Parallel()
+	data, other := t.TempDir(), t.TempDir()
+	sleep, err := exec.LookPath("sleep")
+	require.NoError(t, err)
+	sleep, err = filepath.EvalSymlinks(sleep)
+	require.NoError(t, err)
+	program, err := os.ReadFile(sleep)
+	require.NoError(t, err)
+	postgres := filepath.Join(t.TempDir(), "postgres")
+	require.NoError(t, os.WriteFile(postgres, program, 0o700))
+
+	run := func(program, dir string) int {
+		cmd := exec.Command(program, "600")
+		cmd.Dir = dir
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		})
+		return cmd.Process.Pid
+	}
+	server, elsewhere, visitor := run(postgres, data), run(postgres, other), run(sleep, data)
+	require.True(t, worksIn(server, data))
+	require.False(t, worksIn(elsewhere, data))
+	require.False(t, worksIn(visitor, data))
+	require.False(t, worksIn(os.Getpid(), data))
+	require.Equal(t, []int{server}, processesIn(data))
+}
+
+// misleadingPID makes the cluster look as after a crash of the machine, when another program of the same user was given
+// the dead server's number. It returns that program.
+func misleadingPID(t *testing.T, c *cluster, pidFile []byte, dead string) *exec.Cmd {
+	t.Helper()
+	other := c.as.command(t.Context(), "sleep", "600")
+	require.NoError(t, other.Start())
+	t.Cleanup(func() {
+		_ = other.Process.Kill()
+		_ = other.Wait()
+	})
+	stale := append([]byte(strconv.Itoa(other.Process.Pid)), bytes.TrimPrefix(pidFile, []byte(dead))...)
+	for _, path := range []string{c.pidFile(), filepath.Join(c.socket, socketName+".lock")} {
+		require.NoError(t, os.WriteFile(path, stale, 0o600))
+		require.NoError(t, c.as.own(path))
+	}
+	return other
+}
+
 func TestStart_IsNotMisledByAPIDThatIsNowAnotherProgram(t *testing.T) {
 	t.Parallel()
 	opts := ownCluster(t)
 	before := start(t, opts)
 	pidFile, err := os.ReadFile(before.cluster.pidFile())
 	require.NoError(t, err)
+	dead := strconv.Itoa(before.PID())
 	require.NoError(t, before.Close())
 
-	// As after a crash of the machine, when this test has the dead server's number.
-	stale := []byte(fmt.Sprintf("%d%s", os.Getpid(), pidFile[len(fmt.Sprint(before.PID())):]))
-	c := before.cluster
-	for _, path := range []string{c.pidFile(), filepath.Join(c.socket, socketName+".lock")} {
-		require.NoError(t, os.WriteFile(path, stale, 0o600))
-		require.NoError(t, c.as.own(path))
-	}
+	other := misleadingPID(t, before.cluster, pidFile, dead)
 	s := start(t, opts)
 	require.Equal(t, 1, query[int](t, s.URL("postgres"), "select 1"))
+	require.True(t, running(other.Process.Pid))
+}
+
+func TestStart_TheWatcherLeavesAProgramAloneThatHasTheServersNumberNow(t *testing.T) {
+	t.Parallel()
+	opts := ownCluster(t)
+	c, err := open(t.Context(), opts)
+	require.NoError(t, err)
+	require.NoError(t, c.prepare())
+	last := spawn(t, opts)
+	server := last.joined(t)
+	pidFile, err := os.ReadFile(c.pidFile())
+	require.NoError(t, err)
+	require.NoError(t, syscall.Kill(server.PID, syscall.SIGKILL))
+	eventually(t, "the server is gone", func() bool { return !running(server.PID) })
+	other := misleadingPID(t, c, pidFile, strconv.Itoa(server.PID))
+
+	last.kill(t)
+	eventually(t, "the watcher has ended", func() bool {
+		watch, err := openLock(c.path("watch"), c.as)
+		require.NoError(t, err)
+		defer watch.release()
+		ended, err := watch.try(syscall.LOCK_EX)
+		require.NoError(t, err)
+		return ended
+	})
+	require.True(t, running(other.Process.Pid))
 }
 
 func TestStart_MakesABrokenClusterAnew_UnlessItIsDurable(t *testing.T) {

@@ -71,16 +71,24 @@ func Start(ctx context.Context, opts Options) (*Server, error) {
 
 	c, err := open(ctx, opts)
 	if err != nil {
-		return nil, err
+		return nil, ended(ctx, err)
 	}
 	s, err := join(ctx, c, opts.Ephemeral)
 	if err != nil {
 		if opts.Ephemeral {
 			err = errors.Join(err, c.stop(context.WithoutCancel(ctx), Immediate), os.RemoveAll(c.dir))
 		}
-		return nil, fmt.Errorf("start PostgreSQL %d in %s: %w", c.bin.major, c.dir, err)
+		return nil, fmt.Errorf("start PostgreSQL %d in %s: %w", c.bin.major, c.dir, ended(ctx, err))
 	}
 	return s, nil
+}
+
+// ended says that it was the context that ended a program, whose own error is only that it was killed.
+func ended(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
 }
 
 // open finds out where the cluster is and with which programs and as which user its server runs.

@@ -15,14 +15,19 @@ const watchScript = `
 exec 8>>"$1/watch" || exit
 flock -n -x 8 || exit 0
 while flock -x "$1/alive" true; do
-	exec 9<"$1/gate" || exit
+	exec 9<"$1/gate" 7<"$1/users" || exit
 	flock -x 9
-	if flock -n -x "$1/users" sh -c '"$2" stop -s -w -t 60 -m "$3" -D "$1/data"; true' sh "$@"; then
+	if flock -n -x 7; then
+		# pg_ctl would signal whoever has the number now that a crashed server left in the file.
+		pid=$(head -n 1 "$1/data/postmaster.pid")
+		if [ ! -e /proc/self/cwd ] || [ "$(readlink "/proc/$pid/cwd")" = "$1/data" ]; then
+			"$2" stop -s -w -t 60 -m "$3" -D "$1/data"
+		fi
 		[ -z "$4" ] || rm -rf "$4"
 		exec 8<&- # before the gate: who comes next must be able to start the next watcher
 		exit
 	fi
-	exec 9<&- # somebody came in the meantime
+	exec 9<&- 7<&- # somebody came in the meantime
 done`
 
 // watch makes sure that a watcher runs. Without the program flock(1) there is none, and a server whose last user was

@@ -58,7 +58,7 @@ func Connect(t testing.TB, url string, opts ...Option) *pgxpool.Pool {
 		}()
 		select {
 		case <-closed:
-		case <-time.After(10 * time.Second):
+		case <-time.After(5 * time.Second):
 			t.Errorf("pgtest: %d connections of the pool are still in use after the test", pool.Stat().AcquiredConns())
 		}
 	})

@@ -5,12 +5,14 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
@@ -171,15 +173,83 @@ func TestURL_FailsWithoutPostgreSQL(t *testing.T) {
 	require.Contains(t, out.String(), "--- FAIL")
 }
 
-func TestURL_AnInterruptedTemplateIsMadeAgain(t *testing.T) {
+func TestPool_ATestThatKeepsAConnectionFails(t *testing.T) {
 	t.Parallel()
-	// Not in the shared cluster: others copy from its template at this moment.
-	s := pgtest.Cluster(t)
-	require.NoError(t, s.CreateDatabase(t.Context(), "unfinished_template_x"))
-	require.NoError(t, pgtest.MakeTemplate(t.Context(), s, "template_x"))
-	require.NoError(t, s.CopyDatabase(t.Context(), "copy", "template_x"))
-	require.True(t, value[bool](t, s.URL("copy"), "select to_regclass('weir.run') is not null"))
+	cmd, out := run(t, "TestChild_KeepsAConnection")
+	require.Error(t, cmd.Run())
+	require.Contains(t, out.String(), "1 connections of the pool are still in use after the test")
+	require.Contains(t, out.String(), "--- FAIL: TestChild_KeepsAConnection")
+}
 
-	_, err := pgx.Connect(t.Context(), s.URL("template_x"))
+func TestChild_KeepsAConnection(t *testing.T) {
+	if os.Getenv(childEnv) == "" {
+		return // it is for the test that runs it in a process of its own
+	}
+	_, err := pgtest.Pool(t).Acquire(t.Context())
+	require.NoError(t, err)
+}
+
+func TestURL_ManyProcessesMakeOneTemplate(t *testing.T) {
+	t.Parallel()
+	// In a cluster without one: the shared cluster has its template already.
+	s := pgtest.Cluster(t)
+	// What a process leaves that was killed while it made the template.
+	require.NoError(t, s.CreateDatabase(t.Context(), "unfinished_template_"+migrations.Fingerprint()[:16]))
+
+	names := make([]string, 4)
+	var all sync.WaitGroup
+	for i := range names {
+		all.Go(func() {
+			p, err := pgtest.Join(t.Context(), s)
+			if !assert.NoError(t, err) {
+				return
+			}
+			defer func() { assert.NoError(t, p.Leave()) }()
+			names[i], err = p.Create(t.Context(), t.Name())
+			assert.NoError(t, err)
+		})
+	}
+	all.Wait()
+	for _, name := range names {
+		require.True(t, value[bool](t, s.URL(name), "select to_regclass('weir.run') is not null"))
+	}
+	templates := value[[]string](t, s.URL("postgres"), "select array_agg(datname::text) from pg_database where datname like '%template\\_%'")
+	require.Equal(t, []string{"template_" + migrations.Fingerprint()[:16]}, templates)
+	_, err := pgx.Connect(t.Context(), s.URL(templates[0]))
 	require.ErrorContains(t, err, "not currently accepting connections")
+}
+
+func TestURL_ATemplateThatIsGoneIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Cluster(t)
+	p, err := pgtest.Join(t.Context(), s)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, p.Leave()) }()
+	_, err = p.Create(t.Context(), "before")
+	require.NoError(t, err)
+	require.NoError(t, s.DropDatabase(t.Context(), "template_"+migrations.Fingerprint()[:16]))
+	_, err = p.Create(t.Context(), "after")
+	require.NoError(t, err)
+}
+
+func TestURL_TemplatesThatNobodyUsesAreDropped(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Cluster(t)
+	for _, name := range []string{"template_old", "template_other_checkout"} {
+		require.NoError(t, s.CreateDatabase(t.Context(), name))
+	}
+	used := filepath.Join(s.Dir(), "templates")
+	require.NoError(t, os.Mkdir(used, 0o700))
+	for name, age := range map[string]time.Duration{"template_old": 48 * time.Hour, "template_other_checkout": time.Hour} {
+		require.NoError(t, os.WriteFile(filepath.Join(used, name), nil, 0o600))
+		at := time.Now().Add(-age)
+		require.NoError(t, os.Chtimes(filepath.Join(used, name), at, at))
+	}
+	p, err := pgtest.Join(t.Context(), s)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, p.Leave()) }()
+	_, err = p.Create(t.Context(), t.Name())
+	require.NoError(t, err)
+	require.Zero(t, value[int](t, s.URL("postgres"), databases, "template_old"))
+	require.Equal(t, 1, value[int](t, s.URL("postgres"), databases, "template_other_checkout"))
 }

@@ -54,12 +54,16 @@ func shared(ctx context.Context) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{server: server, dir: filepath.Join(server.Dir(), "tests"), id: strings.ToLower(rand.Text()[:12])}
+	p := newProcess(server)
 	if err := p.register(ctx); err != nil {
 		return nil, errors.Join(err, server.Close())
 	}
 	sharedBy = p
 	return p, nil
+}
+
+func newProcess(server *postgres.Server) *process {
+	return &process{server: server, dir: filepath.Join(server.Dir(), "tests"), id: strings.ToLower(rand.Text()[:12])}
 }
 
 // register makes this process known as alive, and drops the databases of processes that are not.
