@@ -21,20 +21,20 @@ const (
 )
 
 var workMutants = []mutant{
-	{"jobs: another payload under a key is taken", one(keyGo, "case !bytes.Equal(digest, req.digest):", "case false:"), jobsPkg, "TestKey_OtherPayload"},
+	{"jobs: another payload under a key is taken", one(keyGo, "case !bytes.Equal(digest, req.digest):", "case bytes.Equal(digest, nil):"), jobsPkg, "TestKey_OtherPayload"},
 	{"jobs: an expired key is nobody's", one(keyGo, "[]*fencing.Statement{insertKey, takeExpiredKey}", "[]*fencing.Statement{insertKey}"), jobsPkg, "TestKey_Expired"},
 	{"jobs: what was cleaned is forgotten", one(notifyGo, "res.Runs, err = decodeOutcome(outcome)", "res.Runs = nil"), jobsPkg, "TestKey_AnswersAfterCleaning"},
 	{"jobs: a repeat in no order", one(notifyGo, "slices.SortFunc(res.Runs, func(a, b RunRef) int { return bytes.Compare(a.ID[:], b.ID[:]) })", "_ = slices.Clone(bytes.Clone(nil))"), jobsPkg, "TestKey_AnswersAfterCleaning"},
 	{"jobs: numbers that numeric cannot hold", one(optsGo, `n != ""`, `false && n != ""`), jobsPkg, "TestNotify_RefusesBadInput"},
 	{"jobs: half a pair in metadata", one(optsGo, "|| nulEscape.Match(trimmed)", ""), jobsPkg, "TestNotify_RefusesBadInput"},
 	{"jobs: a canceled run is redriven", one(controlGo, "case l.Terminal && isCanceled(l):\n\t\trefused", "case false:\n\t\trefused"), jobsPkg, "TestRedrive_RefusesWhat"},
-	{"jobs: an erased run is redriven", one(controlGo, "case erased:", "case false:"), jobsPkg, "TestRedrive_RefusesWhat"},
+	{"jobs: an erased run is redriven", one(controlGo, "case erased:", "case erased && false:"), jobsPkg, "TestRedrive_RefusesWhat"},
 	{"jobs: a live run is erased", one(controlGo, "case !l.Terminal:\n\t\treturn &StateError{Run: id, Op: \"erase\"", "case false:\n\t\treturn &StateError{Run: id, Op: \"erase\""), jobsPkg, "TestErase_LiveRun"},
 	{"jobs: tags stay in River", one(bellsGo, "kind like 'weir\\_%' and tags <> '{}'", "false"), jobsPkg, "TestErase_Leaves"},
 	{"jobs: a cancel in exec mode", one(settleGo, `fencing.Args{"runs": fencing.Texts(runs)}`, `fencing.Args{"runs": runs}`), jobsPkg, "TestClient_WorksInEveryExecMode"},
 	{"jobs: a list without end", one(listGo, "if len(runs) > limit {", "if len(runs) > 0 {\n\t\tlimit = min(limit, len(runs))"), jobsPkg, "TestList"},
 
-	{"workers: a code as the channel made it", one(workGo, "res.code = clean(res.code, maxCode)", "_ = maxCode"), workersPkg, "TestUnstorable"},
+	{"workers: a code as the channel made it", []edit{{workGo, "res.code = clean(res.code, maxCode)", "_ = maxCode"}, {deliverGo, "res.code = clean(classified.Code, maxCode)", "res.code = classified.Code"}}, workersPkg, "TestUnstorable"},
 	{"workers: secrets stay", one(cleanTxtGo, "for _, secret := range secrets {", "for _, secret := range secrets[:0] {"), workersPkg, "TestUnstorable"},
 	{"workers: an error that panics", one(cleanTxtGo, "if p := recover(); p != nil {", "if p := any(nil); p != nil {"), workersPkg, "TestUnstorable"},
 	{"workers: the text of an error in River", one(workGo, "failure := &tryError{run: run, code: res.code}", "failure := &tryError{run: run, code: fmt.Sprint(res.err)}"), workersPkg, "TestDoorbell_TryEnds"},
