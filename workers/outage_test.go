@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -89,6 +90,12 @@ func ownServer(t *testing.T) (*postgres.Server, string) {
 	server := pgtest.Cluster(t)
 	url := server.URL("postgres")
 	require.NoError(t, migrations.Up(t.Context(), url, migrations.Options{}))
+	// Test servers do not wait for their log to be written; a crash would lose what was committed just before it.
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), "alter database postgres set synchronous_commit = on")
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
 	return server, url
 }
 
