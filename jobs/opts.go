@@ -22,8 +22,10 @@ type Opts struct {
 	// ExclusiveKey allows one live run of the kind with this key at a time; a second one is an *ExclusiveError. For runs of
 	// an application's own kinds. At most 500 bytes of UTF-8. Empty means none.
 	ExclusiveKey string
-	// MaxAttempts is how many failed tries there may be. It is Weir's budget, not River's: snoozes, releases at a
-	// shutdown, and owners that vanish do not count. Defaults to the kind's own, 8 for deliveries.
+	// MaxAttempts is how many failed tries there may be. It is Weir's budget, not River's: snoozes and releases
+	// at a shutdown do not count. An owner that vanished counts only where its step's declared time had passed when its
+	// lease was ended: then nobody can tell a hung step from a dead process. Defaults to the kind's own, 8 for
+	// deliveries.
 	MaxAttempts int
 	// Metadata is a JSON object that is stored with the run. Weir never reads it.
 	Metadata []byte
