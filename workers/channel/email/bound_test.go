@@ -55,11 +55,7 @@ func TestSend_TheBoundIsOnTheWholeDialog(t *testing.T) { // EM-02
 	}{
 		{"silent before the greeting", TLSNone, func(*fakeConn) {}, false},
 		{"trickling greeting", TLSNone, func(c *fakeConn) { c.trickle("220 "+slow, 20*time.Millisecond) }, false},
-		{"endless greeting", TLSNone, func(c *fakeConn) {
-			for range 600 {
-				c.trickle("220-x\r\n", 5*time.Millisecond)
-			}
-		}, false},
+		{"endless greeting", TLSNone, func(c *fakeConn) { c.trickle(strings.Repeat("220-x\r\n", 600), 5*time.Millisecond) }, false},
 		{"silent in the TLS handshake", TLSImplicit, func(*fakeConn) {}, false},
 		{"silent after STARTTLS", TLSStartTLS, func(c *fakeConn) {
 			c.greet("STARTTLS")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -45,6 +46,8 @@ func TestSend_ResetAfterTheDotIsUnknown(t *testing.T) { // EM-01 (b)
 func TestSend_LateAnswerIsNotReadAsTheNextOne(t *testing.T) { // EM-01 (c), EM-10
 	t.Parallel()
 	late := make(chan struct{})
+	answer := sync.OnceFunc(func() { close(late) })
+	defer answer()
 	fake := startFake(t, func(n int, c *fakeConn) {
 		c.greet()
 		if !c.takeMail() {
@@ -62,7 +65,7 @@ func TestSend_LateAnswerIsNotReadAsTheNextOne(t *testing.T) { // EM-01 (c), EM-1
 
 	requireUnknown(t, send(t, c, message()), "smtp_timeout_after_data")
 	require.Empty(t, c.pool.idle)
-	close(late)
+	answer()
 	c.cfg.SendTimeout = 10 * time.Second
 	requireClass(t, send(t, c, message()), channel.ClassRefused, "smtp_550_5.7.1")
 	require.EqualValues(t, 2, fake.accepted.Load(), "the first connection is not used again")
@@ -230,6 +233,9 @@ func TestSend_NothingAfterTheTwoFiftyMatters(t *testing.T) { // EM-08
 				require.NoError(t, send(t, c, message()))
 				require.Less(t, time.Since(started), 5*time.Second, "the goodbye is not waited for")
 				require.NoError(t, send(t, c, message()), "the next mail has a connection of its own")
+				started = time.Now()
+				require.NoError(t, c.Close())
+				require.Less(t, time.Since(started), quitTimeout+5*time.Second)
 			}
 		})
 	}
