@@ -45,7 +45,7 @@ func (w *world) backlog(n int) {
 // D3: a backlog that only waits for somebody to have time is walked past, some pages a round, and none of it is rung
 // again: each round would double the jobs.
 func TestSweep_ABacklogThatOnlyWaitsIsNotRungAgain(t *testing.T) {
-	const runs = 50_000
+	const runs = 1_000_000
 	w := newWorld(t)
 	began := time.Now()
 	w.backlog(runs)
