@@ -18,7 +18,7 @@ import (
 	"github.com/weirqueue/weir/internal/receipts"
 )
 
-// R2, R13: five reapers at once on fifty expired runs. Each is reaped once and rung once; its old job is retired.
+// R2, R13, RV-16: five reapers at once on fifty expired runs. Each is reaped once and rung once; its old job is retired.
 func TestReap_EachRunOnceByFiveReapers(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.MaxConns(20))
@@ -135,7 +135,7 @@ func TestReap_SettlesInASecondStatement(t *testing.T) {
 	require.Equal(t, []string{"0 send unknown 7"}, fencetest.Outcomes(t, pool, run))
 }
 
-// reaps and failures: a reap is no failure, but a step over its time is; at max_reaps it ends, code reaped; a suspect
+// RV-23: reaps and failures: a reap is no failure, but a step over its time is; at max_reaps it ends, code reaped; a suspect
 // stays a suspect.
 func TestReap_Accounting(t *testing.T) {
 	t.Parallel()
@@ -202,7 +202,7 @@ func TestReap_DoorbellCancelledInRiver(t *testing.T) {
 	require.True(t, reaped[0].Terminal)
 }
 
-// R12: one row that cannot be reaped now, or ever, does not keep the others.
+// R12, LF-05: one row that cannot be reaped now, or ever, is the one-by-one path; it does not keep the others.
 func TestReap_StubbornRowDoesNotKeepTheOthers(t *testing.T) {
 	t.Parallel()
 	for code, wantErr := range map[string]bool{"40P01": false, "55P03": false, "40001": false, "P0001": true} {
@@ -286,7 +286,7 @@ func TestReap_FrozenAfterTheFence(t *testing.T) {
 	require.Empty(t, fencetest.Outcomes(t, pool, run))
 }
 
-// F11: the one-by-one path reads its candidates first, and the owner renews in between. The predicate is repeated, so
+// F11, RV-01: the one-by-one path reads its candidates first, and the owner renews in between. The predicate is repeated, so
 // the run stays with its owner.
 func TestReap_OwnerThatRenewsInBetweenKeepsItsRun(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"github.com/weirqueue/weir/jobs"
 )
 
+// UI-01: the run decides, not the button.
 func TestRedrive_OfASentRunIs409AndChangesNothing(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
