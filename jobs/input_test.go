@@ -164,7 +164,8 @@ func TestNotify_TakesUnusualInput(t *testing.T) {
 	n := jobs.Notification{
 		To: []jobs.Recipient{
 			jobs.Email("o'hara+tag@sub.example.co.uk"), jobs.Email(`"quoted.local"@example.com`[1:13] + "@example.com"),
-			jobs.Email("a@xn--mller-kva.de"), {Channel: "chat", Address: "@ünïcode 🌊"},
+			jobs.Email("a@xn--mller-kva.de"),
+			{Channel: "chat", Address: "@ünïcode 🌊"},
 		},
 		Subject: "", Text: "tab\tand\r\nlines \u2028 \u202e, and \u0001", HTML: "",
 	}

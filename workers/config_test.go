@@ -102,7 +102,8 @@ func TestConfig_TheMaintenanceQueueIsNotForDeliveries(t *testing.T) {
 func TestConfig_BoundsAreInclusive(t *testing.T) {
 	t.Parallel()
 	for _, c := range []*Config{
-		nil, {},
+		nil,
+		{},
 		{
 			ReaperInterval: 100 * time.Millisecond, DoorbellGrace: 500 * time.Millisecond, MaxReaps: 2, Retention: time.Minute, KeyRetention: time.Minute,
 			FetchCooldown: time.Millisecond, FetchPollInterval: time.Millisecond,

@@ -57,7 +57,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	}
 	// River's own hard stop, which an ended Start context would be, ends handlers' contexts at once.
 	if err := f.client.Start(context.WithoutCancel(ctx)); err != nil {
-		return errors.Join(fmt.Errorf("workers: start River: %w", err), f.Service.Stop(context.WithoutCancel(ctx)))
+		return errors.Join(fmt.Errorf("workers: start River: %w", err), f.Stop(context.WithoutCancel(ctx)))
 	}
 	<-ctx.Done()
 	return f.shutDown(context.WithoutCancel(ctx))
@@ -74,7 +74,7 @@ func (f *Fleet) shutDown(ctx context.Context) error {
 	stopped := make(chan error, 1)
 	go func() { stopped <- f.client.Stop(riverCtx) }()
 
-	err := f.Service.Stop(ctx)
+	err := f.Stop(ctx)
 	timer := time.NewTimer(completionTime)
 	defer timer.Stop()
 	select {
@@ -82,7 +82,7 @@ func (f *Fleet) shutDown(ctx context.Context) error {
 		return errors.Join(err, rerr)
 	case <-timer.C:
 		cancel()
-		<-stopped
+		<-stopped //nolint:errcheck // the timeout says more
 		return errors.Join(err, errors.New("workers: River did not stop in time"))
 	}
 }

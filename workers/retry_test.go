@@ -19,8 +19,11 @@ import (
 func TestBackoff_PositiveCappedJittered(t *testing.T) {
 	t.Parallel()
 	for _, b := range []workers.Backoff{
-		{First: 30 * time.Second, Max: time.Hour}, {First: time.Millisecond, Max: time.Millisecond},
-		{First: time.Millisecond, Max: 30 * 24 * time.Hour}, {First: 24 * time.Hour, Max: 30 * 24 * time.Hour}, {},
+		{First: 30 * time.Second, Max: time.Hour},
+		{First: time.Millisecond, Max: time.Millisecond},
+		{First: time.Millisecond, Max: 30 * 24 * time.Hour},
+		{First: 24 * time.Hour, Max: 30 * 24 * time.Hour},
+		{},
 		{First: 1<<63 - 1, Max: 1<<63 - 1},
 	} {
 		for failures := -1; failures <= 200; failures++ {

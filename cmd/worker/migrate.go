@@ -47,7 +47,7 @@ func (c *MigrateUpCommand) Run(ctx context.Context) error {
 		return err
 	}
 	defer cancel()
-	return migrations.Up(ctx, c.Database.URL, opts)
+	return migrations.Up(ctx, c.URL, opts)
 }
 
 // MigrateDownCommand is `worker migrate down`.
@@ -62,7 +62,7 @@ func (c *MigrateDownCommand) Run(ctx context.Context) error {
 		return err
 	}
 	defer cancel()
-	return migrations.Down(ctx, c.Database.URL, opts)
+	return migrations.Down(ctx, c.URL, opts)
 }
 
 // MigrateStatusCommand is `worker migrate status`.
@@ -77,7 +77,7 @@ func (c *MigrateStatusCommand) Run(ctx context.Context) error {
 		return err
 	}
 	defer cancel()
-	list, err := migrations.Status(ctx, c.Database.URL, opts)
+	list, err := migrations.Status(ctx, c.URL, opts)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func newFleet(env []string, out io.Writer) (*fleet, error) {
 
 // spawn starts one more process.
 func (f *fleet) spawn() (int, error) {
-	cmd := exec.Command(f.program, "run") // #nosec G204 -- this very program
+	cmd := exec.Command(f.program, "run") //nolint:noctx // it ends by stop, in order, and not with a context
 	cmd.Env = append(os.Environ(), f.env...)
 	cmd.Stdout, cmd.Stderr = f.out, f.out
 	// A group of its own: Ctrl-C reaches the demo alone, which then stops its workers in order. And none outlives it.

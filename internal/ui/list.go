@@ -72,9 +72,7 @@ func (p *pages) listRuns(w http.ResponseWriter, r *http.Request) error {
 // offer makes the links of the filters. A link of one filter keeps the other, where the statuses are still the kind's.
 func (b *runsBody) offer(f jobs.Filter, runs []*jobs.Run) {
 	kinds := []string{jobs.KindDelivery}
-	for _, kind := range f.Kinds {
-		kinds = append(kinds, kind)
-	}
+	kinds = append(kinds, f.Kinds...)
 	for _, run := range runs {
 		kinds = append(kinds, run.Kind)
 	}

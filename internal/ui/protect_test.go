@@ -119,8 +119,10 @@ func TestPages_NobodyGetsInWithoutAPassword(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *Config) { c.Auth = BasicAuth{User: "ada", Password: "s3cret"} })
 	id := s.notify()
-	closed := []string{"/", pathOf(id, ""), "/assets/weir.css", "/river", "/river/api/jobs", "/metrics", "/nothing", "/river/api/health-checks/other",
-		"/x/api/health-checks/complete", "/river/x/../api/health-checks/complete/x"}
+	closed := []string{
+		"/", pathOf(id, ""), "/assets/weir.css", "/river", "/river/api/jobs", "/metrics", "/nothing", "/river/api/health-checks/other",
+		"/x/api/health-checks/complete", "/river/x/../api/health-checks/complete/x",
+	}
 	for _, path := range closed {
 		for name, who := range map[string]func(*http.Request){
 			"nobody": func(*http.Request) {}, "a wrong password": as("ada", "s3cre"), "another user": as("bob", "s3cret"), "no password": as("ada", ""),

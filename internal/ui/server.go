@@ -129,7 +129,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = srv.Close()
 	}
-	<-served
+	<-served //nolint:errcheck // the error of the shutdown says more
 	if err != nil {
 		return fmt.Errorf("ui: shut down: %w", err)
 	}

@@ -1,136 +1,152 @@
-// Package jobstest helps an application's tests to say what was enqueued, in its own transaction or after the commit.
 package jobstest
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"reflect"
 	"strings"
 	"testing"
-
-	"github.com/jackc/pgx/v5"
 
 	"github.com/weirqueue/weir/internal/delivery"
 	"github.com/weirqueue/weir/internal/operation"
 	"github.com/weirqueue/weir/jobs"
 )
 
-// DB is a pgx.Tx, a pool or a connection. In a transaction its own enqueues are seen.
-type DB interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+// failer is what the assertions need of a testing.TB.
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
 }
 
-// Want is what a delivery must be like. Empty fields mean anything.
-type Want struct {
-	Channel, Address, Subject, Text string
+// RequireNotified fails the test unless exactly one delivery to the recipient was enqueued that is as opts says, which
+// may be nil. It returns the delivery's run. Several matches are a failure too: say more in opts.
+func RequireNotified(ctx context.Context, tb testing.TB, db Querier, to jobs.Recipient, opts *NotifiedOpts) jobs.RunID {
+	tb.Helper()
+	return requireNotified(ctx, tb, db, to, opts)
 }
 
-func (w Want) matches(p delivery.Payload) bool {
-	return (w.Channel == "" || w.Channel == p.Channel) && (w.Address == "" || w.Address == p.Address) &&
-		(w.Subject == "" || w.Subject == p.Subject) && (w.Text == "" || w.Text == p.Text)
+// RequireNotNotified fails the test if a delivery to the recipient was enqueued that is as opts says, which may be nil.
+func RequireNotNotified(ctx context.Context, tb testing.TB, db Querier, to jobs.Recipient, opts *NotifiedOpts) {
+	tb.Helper()
+	requireNotNotified(ctx, tb, db, to, opts)
 }
 
-// RequireNotified fails the test unless exactly one delivery is like want. The message lists the deliveries there are.
-func RequireNotified(ctx context.Context, t testing.TB, db DB, want Want) {
-	t.Helper()
-	n, all, err := deliveries(ctx, db, want)
+// RequireEnqueued fails the test unless exactly one run of the kind with this payload was enqueued that is as opts says,
+// which may be nil. It returns the run.
+func RequireEnqueued[T any](ctx context.Context, tb testing.TB, db Querier, kind *jobs.Kind[T], payload T, opts *Opts) jobs.RunID {
+	tb.Helper()
+	return requireEnqueued(ctx, tb, db, kind.Name(), payload, opts)
+}
+
+// RequireNotEnqueued fails the test if a run of the kind with this payload was enqueued that is as opts says, which may
+// be nil.
+func RequireNotEnqueued[T any](ctx context.Context, tb testing.TB, db Querier, kind *jobs.Kind[T], payload T, opts *Opts) {
+	tb.Helper()
+	requireNotEnqueued(ctx, tb, db, kind.Name(), payload, opts)
+}
+
+func requireNotified(ctx context.Context, tb failer, db Querier, to jobs.Recipient, opts *NotifiedOpts) jobs.RunID {
+	tb.Helper()
+	matches, others, err := notified(ctx, db, to, opts)
+	return exactlyOne(tb, "delivery to "+to.Channel+" "+to.Address, matches, others, err)
+}
+
+func requireNotNotified(ctx context.Context, tb failer, db Querier, to jobs.Recipient, opts *NotifiedOpts) {
+	tb.Helper()
+	matches, _, err := notified(ctx, db, to, opts)
+	none(tb, "delivery to "+to.Channel+" "+to.Address, matches, err)
+}
+
+func requireEnqueued(ctx context.Context, tb failer, db Querier, kind string, payload any, opts *Opts) jobs.RunID {
+	tb.Helper()
+	matches, others, err := ofKind(ctx, db, kind, payload, opts)
+	return exactlyOne(tb, "run of kind "+kind, matches, others, err)
+}
+
+func requireNotEnqueued(ctx context.Context, tb failer, db Querier, kind string, payload any, opts *Opts) {
+	tb.Helper()
+	matches, _, err := ofKind(ctx, db, kind, payload, opts)
+	none(tb, "run of kind "+kind, matches, err)
+}
+
+func exactlyOne(tb failer, what string, matches []jobs.RunID, others []string, err error) jobs.RunID {
+	tb.Helper()
+	switch {
+	case err != nil:
+		tb.Fatalf("jobstest: %v", err)
+	case len(matches) == 0:
+		tb.Fatalf("jobstest: no %s was enqueued as wanted; %s", what, describe(others))
+	case len(matches) > 1:
+		tb.Fatalf("jobstest: %d times a %s was enqueued as wanted, not once: %v", len(matches), what, matches)
+	default:
+		return matches[0]
+	}
+	return jobs.RunID{}
+}
+
+func none(tb failer, what string, matches []jobs.RunID, err error) {
+	tb.Helper()
+	switch {
+	case err != nil:
+		tb.Fatalf("jobstest: %v", err)
+	case len(matches) > 0:
+		tb.Fatalf("jobstest: a %s was enqueued: %v", what, matches)
+	}
+}
+
+func notified(ctx context.Context, db Querier, to jobs.Recipient, opts *NotifiedOpts) (matches []jobs.RunID, others []string, err error) {
+	if opts == nil {
+		opts = &NotifiedOpts{}
+	}
+	list, err := enqueued(ctx, db, jobs.KindDelivery)
+	for _, f := range list {
+		var p delivery.Payload
+		if err := json.Unmarshal(f.body, &p); err != nil {
+			return nil, nil, fmt.Errorf("the payload of run %s: %w", f.id, err)
+		}
+		differences := opts.differences(f)
+		if p.Channel != to.Channel || p.Address != to.Address {
+			differences = append(differences, "it is for another")
+		}
+		if opts.Subject != "" && opts.Subject != p.Subject {
+			differences = append(differences, fmt.Sprintf("subject is %q, not %q", p.Subject, opts.Subject))
+		}
+		if !strings.Contains(p.Text+"\x00"+p.HTML+"\x00"+strings.Join(p.Parts, ""), opts.Contains) {
+			differences = append(differences, fmt.Sprintf("it does not say %q", opts.Contains))
+		}
+		if len(differences) == 0 {
+			matches = append(matches, jobs.RunID(f.id))
+		} else {
+			others = append(others, fmt.Sprintf("%s to %s %s: %s", f.id, p.Channel, p.Address, strings.Join(differences, ", ")))
+		}
+	}
+	return matches, others, err
+}
+
+func ofKind(ctx context.Context, db Querier, kind string, payload any, opts *Opts) (matches []jobs.RunID, others []string, err error) {
+	if opts == nil {
+		opts = &Opts{}
+	}
+	want, err := delivery.Canonical(payload)
 	if err != nil {
-		t.Fatalf("jobstest: %v", err)
+		return nil, nil, err
 	}
-	if n != 1 {
-		t.Fatalf("jobstest: %d deliveries are like %+v, want 1; there are:%s", n, want, list(all))
-	}
-}
-
-// RequireNotNotified fails the test if a delivery is like want; with an empty one, if there is any.
-func RequireNotNotified(ctx context.Context, t testing.TB, db DB, want Want) {
-	t.Helper()
-	n, all, err := deliveries(ctx, db, want)
-	if err != nil {
-		t.Fatalf("jobstest: %v", err)
-	}
-	if n != 0 {
-		t.Fatalf("jobstest: %d deliveries are like %+v, want none; there are:%s", n, want, list(all))
-	}
-}
-
-// RequireEnqueued fails the test unless exactly one run of the kind has this payload, as compared by its JSON.
-func RequireEnqueued[T any](ctx context.Context, t testing.TB, db DB, kind *jobs.Kind[T], payload T) {
-	t.Helper()
-	want, err := plain(payload)
-	if err != nil {
-		t.Fatalf("jobstest: encode the payload: %v", err)
-	}
-	bodies, err := read(ctx, db, kind.Name())
-	if err != nil {
-		t.Fatalf("jobstest: %v", err)
-	}
-	n := 0
-	var all []string
-	for _, b := range bodies {
-		frozen, err := operation.Decode(b.body, b.digest)
+	list, err := enqueued(ctx, db, kind)
+	for _, f := range list {
+		frozen, err := operation.Decode(f.body, delivery.Digest(f.body))
 		if err != nil {
-			t.Fatalf("jobstest: %v", err)
+			return nil, nil, fmt.Errorf("the payload of run %s: %w", f.id, err)
 		}
-		got, err := plain(frozen.Payload)
-		if err != nil {
-			t.Fatalf("jobstest: %v", err)
+		differences := opts.differences(f)
+		if !bytes.Equal(frozen.Payload, want) {
+			differences = append(differences, fmt.Sprintf("payload is %s, not %s", frozen.Payload, want))
 		}
-		if reflect.DeepEqual(got, want) {
-			n++
+		if len(differences) == 0 {
+			matches = append(matches, jobs.RunID(f.id))
+		} else {
+			others = append(others, fmt.Sprintf("%s: %s", f.id, strings.Join(differences, ", ")))
 		}
-		all = append(all, string(frozen.Payload))
 	}
-	if n != 1 {
-		t.Fatalf("jobstest: %d runs of %s have the payload %+v, want 1; there are:%s", n, kind.Name(), payload, list(all))
-	}
-}
-
-func plain(v any) (out any, err error) {
-	text, err := json.Marshal(v)
-	if err != nil {
-		return nil, err
-	}
-	err = json.Unmarshal(text, &out)
-	return out, err
-}
-
-func list(all []string) string {
-	if len(all) == 0 {
-		return " none"
-	}
-	return "\n\t" + strings.Join(all, "\n\t")
-}
-
-type frozenBody struct{ body, digest []byte }
-
-func read(ctx context.Context, db DB, kind string) ([]frozenBody, error) {
-	rows, err := db.Query(ctx, `select p.body, p.digest from weir.run r join weir.payload p on p.run_id = r.id
-		where r.kind = $1 and p.body is not null order by r.created_at, r.id`, kind)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (b frozenBody, err error) {
-		err = row.Scan(&b.body, &b.digest)
-		return b, err
-	})
-}
-
-func deliveries(ctx context.Context, db DB, want Want) (n int, all []string, err error) {
-	bodies, err := read(ctx, db, jobs.KindDelivery)
-	if err != nil {
-		return 0, nil, err
-	}
-	for _, b := range bodies {
-		p, err := delivery.Decode(b.body, b.digest)
-		if err != nil {
-			return 0, nil, err
-		}
-		if want.matches(p) {
-			n++
-		}
-		all = append(all, fmt.Sprintf("%s to %s: %q", p.Channel, p.Address, p.Subject))
-	}
-	return n, all, nil
+	return matches, others, err
 }

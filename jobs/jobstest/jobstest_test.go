@@ -1,81 +1,101 @@
-package jobstest_test
+package jobstest
 
 import (
+	"context"
 	"fmt"
-	"runtime"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirqueue/weir/internal/postgres/pgtest"
 	"github.com/weirqueue/weir/jobs"
-	"github.com/weirqueue/weir/jobs/jobstest"
 )
 
-// recorder is a test that may fail without failing this one.
-type recorder struct {
-	testing.TB
-	failure string
-}
+// failure records what an assertion would fail a test with.
+type failure struct{ text string }
 
-func (r *recorder) Helper() {}
+func (f *failure) Helper() {}
 
-func (r *recorder) Fatalf(format string, args ...any) {
-	r.failure = fmt.Sprintf(format, args...)
-	runtime.Goexit()
-}
-
-// failure is the message with which f fails its test; empty when it does not.
-func failure(t *testing.T, f func(testing.TB)) string {
-	t.Helper()
-	r := &recorder{TB: t}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f(r)
-	}()
-	<-done
-	return r.failure
-}
+func (f *failure) Fatalf(format string, args ...any) { f.text = fmt.Sprintf(format, args...) }
 
 type order struct {
-	Item string `json:"item"`
+	Number int    `json:"number"`
+	Name   string `json:"name"`
 }
 
-var orderKind = jobs.MustKind[order]("order", jobs.KindConfig{Steps: []jobs.Step{{Name: "ship", Effect: jobs.AtLeastOnce}}})
+var orderKind = jobs.MustKind[order]("order", jobs.KindConfig{Steps: []jobs.Step{{Name: "book", Effect: jobs.Transactional}}})
 
-func TestRequire_SeesWhatTheTransactionEnqueuedAndFailsForWhatItDidNot(t *testing.T) {
+// Each assertion holds for what is there, in a transaction that is not committed, and names what is wrong otherwise.
+func TestRequireNotified(t *testing.T) {
 	t.Parallel()
-	ctx, pool := t.Context(), pgtest.Pool(t)
+	pool := pgtest.Pool(t)
 	client, err := jobs.NewClient(pool, nil)
 	require.NoError(t, err)
-	tx, err := pool.Begin(ctx)
+	tx, err := pool.Begin(t.Context())
 	require.NoError(t, err)
-	_, err = client.NotifyTx(ctx, tx, jobs.Notification{To: []jobs.Recipient{jobs.Email("ada@example.com")}, Subject: "Your order", Text: "It is on its way."}, nil)
-	require.NoError(t, err)
-	_, err = client.EnqueueTx(ctx, tx, orderKind.Of(order{"pen"}), nil)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	at := time.Now().Add(time.Hour)
+	ada, bob, eve := jobs.Email("ada@example.com"), jobs.Email("bob@example.com"), jobs.Email("eve@example.com")
+	res, err := client.NotifyTx(t.Context(), tx, jobs.Notification{To: []jobs.Recipient{ada, bob}, Subject: "Your order", Text: "Number <4711>"},
+		&jobs.Opts{Tags: []string{"order-4711"}, Queue: "slow", Priority: 2, MaxAttempts: 3, ScheduledAt: at})
 	require.NoError(t, err)
 
-	ada, bob := jobstest.Want{Address: "ada@example.com"}, jobstest.Want{Address: "bob@example.com"}
-	jobstest.RequireNotified(ctx, t, tx, ada)
-	jobstest.RequireNotified(ctx, t, tx, jobstest.Want{Channel: "email", Address: "ada@example.com", Subject: "Your order", Text: "It is on its way."})
-	jobstest.RequireNotNotified(ctx, t, tx, bob)
-	jobstest.RequireNotNotified(ctx, t, pool, jobstest.Want{}) // not committed
-	jobstest.RequireEnqueued(ctx, t, tx, orderKind, order{"pen"})
+	all := NotifiedOpts{Subject: "Your order", Contains: "<4711>", Opts: Opts{
+		Tags: []string{"order-4711"}, Queue: "slow", Priority: 2, MaxAttempts: 3, ScheduledAt: at, Status: jobs.StatusPending,
+	}}
+	require.Equal(t, res.Runs[0].ID, RequireNotified(t.Context(), t, tx, ada, nil))
+	require.Equal(t, res.Runs[1].ID, RequireNotified(t.Context(), t, tx, bob, &all))
+	RequireNotNotified(t.Context(), t, tx, eve, nil)
+	RequireNotNotified(t.Context(), t, pool, ada, nil) // not committed
 
-	said := failure(t, func(t testing.TB) { jobstest.RequireNotified(ctx, t, tx, bob) })
-	require.Contains(t, said, "0 deliveries are like")
-	require.Contains(t, said, `email to ada@example.com: "Your order"`)
-	require.Contains(t, failure(t, func(t testing.TB) { jobstest.RequireNotNotified(ctx, t, tx, ada) }), "want none")
-	require.Contains(t, failure(t, func(t testing.TB) { jobstest.RequireNotified(ctx, t, pool, ada) }), "there are: none")
-	for _, w := range []jobstest.Want{{Channel: "telegram"}, {Subject: "x"}, {Text: "x"}} {
-		require.NotEmpty(t, failure(t, func(t testing.TB) { jobstest.RequireNotified(ctx, t, tx, w) }), "%+v", w)
+	for name, change := range map[string]func(*NotifiedOpts){
+		"subject":      func(o *NotifiedOpts) { o.Subject = "x" },
+		"does not say": func(o *NotifiedOpts) { o.Contains = "0815" },
+		"tags":         func(o *NotifiedOpts) { o.Tags = []string{} },
+		"queue":        func(o *NotifiedOpts) { o.Queue = "x" },
+		"priority":     func(o *NotifiedOpts) { o.Priority = 1 },
+		"max attempts": func(o *NotifiedOpts) { o.MaxAttempts = 8 },
+		"due":          func(o *NotifiedOpts) { o.ScheduledAt = at.Add(time.Second) },
+		"status":       func(o *NotifiedOpts) { o.Status = jobs.StatusSent },
+	} {
+		opts := all
+		change(&opts)
+		var f failure
+		requireNotified(t.Context(), &f, tx, ada, &opts)
+		require.Contains(t, f.text, name+" ", name)
+		require.Contains(t, f.text, res.Runs[0].ID.String(), "the failure shows what was enqueued instead")
+		RequireNotNotified(t.Context(), t, tx, ada, &opts)
 	}
-	require.Contains(t, failure(t, func(t testing.TB) { jobstest.RequireEnqueued(ctx, t, tx, orderKind, order{"ink"}) }), `{"item":"pen"}`)
-
-	_, err = client.EnqueueTx(ctx, tx, orderKind.Of(order{"pen"}), nil)
+	var f failure
+	requireNotNotified(t.Context(), &f, tx, ada, nil)
+	require.Contains(t, f.text, "was enqueued")
+	requireNotified(t.Context(), &f, pool, ada, nil)
+	require.Contains(t, f.text, "nothing of the kind was enqueued")
+	_, err = client.NotifyTx(t.Context(), tx, jobs.Notification{To: []jobs.Recipient{ada}, Text: "again"}, nil)
 	require.NoError(t, err)
-	require.Contains(t, failure(t, func(t testing.TB) { jobstest.RequireEnqueued(ctx, t, tx, orderKind, order{"pen"}) }), "2 runs of order")
-	require.NoError(t, tx.Commit(ctx))
-	jobstest.RequireNotified(ctx, t, pool, ada)
+	requireNotified(t.Context(), &f, tx, ada, nil)
+	require.Contains(t, f.text, "2 times")
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	f = failure{}
+	requireNotNotified(ended, &f, pool, ada, nil)
+	require.Contains(t, f.text, "canceled", "what cannot be read is a failure, not an absence")
+}
+
+func TestRequireEnqueued(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	client, err := jobs.NewClient(pool, nil)
+	require.NoError(t, err)
+	res, err := client.Enqueue(t.Context(), orderKind.Of(order{4711, "<Ada> & co"}), &jobs.Opts{Priority: 3})
+	require.NoError(t, err)
+	require.Equal(t, res.Run.ID, RequireEnqueued(t.Context(), t, pool, orderKind, order{4711, "<Ada> & co"}, &Opts{Priority: 3}))
+	RequireNotEnqueued(t.Context(), t, pool, orderKind, order{4712, ""}, nil)
+	RequireNotEnqueued(t.Context(), t, pool, orderKind, order{4711, "<Ada> & co"}, &Opts{Priority: 2})
+	var f failure
+	requireEnqueued(t.Context(), &f, pool, "order", order{4712, ""}, nil)
+	require.Contains(t, f.text, `"number":4711`)
+	requireNotEnqueued(t.Context(), &f, pool, "order", order{4711, "<Ada> & co"}, nil)
+	require.Contains(t, f.text, "was enqueued")
 }

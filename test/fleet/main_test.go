@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -122,8 +121,6 @@ type world struct {
 	url    string
 	pool   *pgxpool.Pool
 	client *jobs.Client
-	mu     sync.Mutex
-	procs  []*exec.Cmd
 }
 
 func newWorld(t *testing.T) *world {

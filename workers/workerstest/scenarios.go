@@ -157,7 +157,7 @@ func (x *scene[T]) partition(ctx context.Context, step int) error {
 		return err
 	}
 	if !errors.Is(g.cause, fencing.ErrLeaseLost) {
-		return fmt.Errorf("the context of the replaced owner's step had not ended, or for another reason: %v", g.cause)
+		return fmt.Errorf("the context of the replaced owner's step had not ended, or for another reason: %w", g.cause)
 	}
 	return nil
 }

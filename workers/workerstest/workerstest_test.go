@@ -35,7 +35,6 @@ type world struct {
 	payments map[string]string
 	parcels  map[string]int
 	mails    map[jobs.RunID]int
-	calls    int
 }
 
 func newWorld() *world {
