@@ -74,8 +74,12 @@ func checkDatabase(ctx context.Context, pool *pgxpool.Pool, schema string) error
 		return fmt.Errorf("workers: look at the database: %w", err)
 	case setting != "10s":
 		return ErrPooler
-	case !weir || !river:
+	case !weir:
 		return ErrNotMigrated
+	case !river && schema == "":
+		return fmt.Errorf("%w (Weir's are there; River's are not in the search_path)", ErrNotMigrated)
+	case !river:
+		return fmt.Errorf("%w (Weir's are there; River's are not in the schema %q)", ErrNotMigrated, schema)
 	case !write:
 		return ErrReadOnly
 	}

@@ -220,3 +220,69 @@ func TestDemo_OnceTwiceInARow(t *testing.T) {
 		require.Equal(t, map[string]int{"sent": 4, "dead": 1}, statuses)
 	}
 }
+
+func runMain(t *testing.T, env []string, args ...string) (string, int) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(append(os.Environ(), asWorker+"=1"), env...)
+	out, err := cmd.CombinedOutput()
+	if err == nil {
+		return string(out), 0
+	}
+	var exit *exec.ExitError
+	require.ErrorAs(t, err, &exit)
+	return string(out), exit.ExitCode()
+}
+
+// A slip of the hand does not delete work that is still to be done.
+func TestMigrateDown_RefusesWhileRunsAreNotFinished(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	pool := pgtest.Connect(t, url)
+	client, err := jobs.NewClient(pool, nil)
+	require.NoError(t, err)
+	id := notify(t, client, "ada@example.com")
+	env := []string{"DATABASE_URL=" + url}
+	out, code := runMain(t, env, "migrate", "down")
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "--force")
+	require.NoError(t, client.Cancel(t.Context(), id))
+	out, code = runMain(t, env, "migrate", "down")
+	require.Zero(t, code, out)
+	out, code = runMain(t, env, "migrate", "up")
+	require.Zero(t, code, out)
+	out, code = runMain(t, env, "migrate", "status")
+	require.Zero(t, code)
+	require.NotContains(t, out, " no\n")
+}
+
+// All faults at once, each with its variable and its bound, and no secret.
+func TestRun_NamesEveryFaultOfItsConfiguration(t *testing.T) {
+	t.Parallel()
+	out, code := runMain(t, []string{
+		"DATABASE_URL=hunter2", "WEIR_POOL_SIZE=x", "WEIR_DELIVERY_LEASE=1h2", "WEIR_SMTP_HOST=h", "WEIR_SMTP_FROM=bad",
+		"WEIR_SMTP_USERNAME=u", "WEIR_SMTP_PORT=0", "RIVER_SCHEMA=bad name",
+	}, "run")
+	require.Equal(t, 2, code)
+	for _, variable := range []string{
+		"DATABASE_URL", "WEIR_POOL_SIZE", "WEIR_DELIVERY_LEASE", "WEIR_SMTP_FROM", "WEIR_SMTP_PASSWORD", "WEIR_SMTP_PORT", "RIVER_SCHEMA",
+	} {
+		require.Contains(t, out, variable+" = ")
+	}
+	require.NotContains(t, out, "hunter2")
+}
+
+// The demo on a database that somebody uses takes none of that one's mail.
+func TestDemo_LeavesTheMailOfAnotherApplicationAlone(t *testing.T) {
+	t.Parallel()
+	url := pgtest.URL(t)
+	client, err := jobs.NewClient(pgtest.Connect(t, url), nil)
+	require.NoError(t, err)
+	id := notify(t, client, "customer@example.com")
+	out, code := runMain(t, []string{"DATABASE_URL=" + url}, "demo", "--once", "--port", "0")
+	require.Zero(t, code, out)
+	run, err := client.Get(t.Context(), id)
+	require.NoError(t, err)
+	require.Equal(t, jobs.StatusPending, run.Status)
+	require.Zero(t, run.Attempt)
+}

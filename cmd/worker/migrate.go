@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"text/tabwriter"
 	"time"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/weirqueue/weir/internal/settings"
 	"github.com/weirqueue/weir/migrations"
@@ -15,7 +18,7 @@ import (
 // MigrateCommand is `worker migrate`.
 type MigrateCommand struct {
 	Up     MigrateUpCommand     `cmd:"" help:"Apply River's and Weir's migrations. Safe when many start at once."`
-	Down   MigrateDownCommand   `cmd:"" help:"Undo Weir's newest migration."`
+	Down   MigrateDownCommand   `cmd:"" help:"Undo Weir's newest migration; undoing the first deletes Weir's tables with all that is in them."`
 	Status MigrateStatusCommand `cmd:"" help:"List the migrations and whether they are applied."`
 }
 
@@ -53,6 +56,7 @@ func (c *MigrateUpCommand) Run(ctx context.Context) error {
 // MigrateDownCommand is `worker migrate down`.
 type MigrateDownCommand struct {
 	migrateSettings `embed:""`
+	Force           bool `name:"force" help:"Also where there are runs that are not finished: they may be deleted."`
 }
 
 // Run undoes Weir's newest migration.
@@ -62,7 +66,32 @@ func (c *MigrateDownCommand) Run(ctx context.Context) error {
 		return err
 	}
 	defer cancel()
+	if !c.Force {
+		if err := refuseLiveRuns(ctx, c.URL); err != nil {
+			return err
+		}
+	}
 	return migrations.Down(ctx, c.URL, opts)
+}
+
+// refuseLiveRuns keeps a slip of the hand from deleting work that is still to be done.
+func refuseLiveRuns(ctx context.Context, url string) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return nil //nolint:nilerr // migrating says better why a database cannot be reached
+	}
+	defer conn.Close(context.WithoutCancel(ctx))
+	var exists, live bool
+	if err := conn.QueryRow(ctx, "select to_regclass('weir.run') is not null").Scan(&exists); err != nil || !exists {
+		return err
+	}
+	if err := conn.QueryRow(ctx, "select exists (select from weir.run where finished_at is null)").Scan(&live); err != nil {
+		return fmt.Errorf("look for runs that are not finished: %w", err)
+	}
+	if live {
+		return errors.New("there are runs that are not finished, and undoing a migration may delete them: stop the enqueuers and wait, or say --force")
+	}
+	return nil
 }
 
 // MigrateStatusCommand is `worker migrate status`.

@@ -36,7 +36,9 @@ type Options struct {
 
 // The demo uses leases of seconds, so that one can watch a takeover.
 const (
-	lease    = 2 * time.Second
+	lease = 2 * time.Second
+	// queue is the demo's own: on a database that somebody uses, its workers must not take that one's mail.
+	queue    = "weir_demo"
 	deadline = 90 * time.Second
 )
 
@@ -65,6 +67,8 @@ func Start(ctx context.Context, opts Options) (_ *Demo, err error) {
 		if err := d.startPostgres(ctx); err != nil {
 			return nil, err
 		}
+	} else {
+		d.say("using the database of DATABASE_URL, in a queue of the demo's own; its runs stay there")
 	}
 	d.say("migrating the database")
 	if err := migrations.Up(ctx, d.url, migrations.Options{RiverSchema: opts.RiverSchema, Logger: opts.Logger}); err != nil {
@@ -73,7 +77,7 @@ func Start(ctx context.Context, opts Options) (_ *Demo, err error) {
 	if d.pool, err = pgxpool.New(ctx, d.url); err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	if d.client, err = jobs.NewClient(d.pool, &jobs.Config{Schema: opts.RiverSchema, Logger: opts.Logger}); err != nil {
+	if d.client, err = jobs.NewClient(d.pool, &jobs.Config{Schema: opts.RiverSchema, DeliveryQueue: queue, Logger: opts.Logger}); err != nil {
 		return nil, err
 	}
 	if d.sink, err = smtpsink.Start(smtpsink.Config{Behaviour: d.script.behave}); err != nil {
@@ -119,7 +123,7 @@ func (d *Demo) workerEnv(smtpHost, smtpPort string) []string {
 	return []string{
 		"DATABASE_URL=" + d.url, "RIVER_SCHEMA=" + d.opts.RiverSchema,
 		"WEIR_HTTP_ADDR=127.0.0.1:0", "WEIR_POOL_SIZE=4", "WEIR_LOG_FORMAT=text", "WEIR_LOG_LEVEL=info",
-		"WEIR_DELIVERY_QUEUE=weir_delivery", "WEIR_DELIVERY_WORKERS=20",
+		"WEIR_DELIVERY_QUEUE=" + queue, "WEIR_DELIVERY_WORKERS=20",
 		"WEIR_DELIVERY_LEASE=" + lease.String(), "WEIR_DELIVERY_STEP_TIME=20s",
 		"WEIR_DELIVERY_BACKOFF_FIRST=300ms", "WEIR_DELIVERY_BACKOFF_MAX=1s", "WEIR_DELIVERY_THROTTLE_LIMIT=1h",
 		"WEIR_REAPER_INTERVAL=500ms", "WEIR_DOORBELL_GRACE=2s", "WEIR_MAX_REAPS=5", "WEIR_SHUTDOWN_GRACE=2s",

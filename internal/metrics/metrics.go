@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/weirqueue/weir/jobs"
 	"github.com/weirqueue/weir/workers"
 )
 
@@ -71,12 +72,35 @@ func New(held func() int) *Metrics {
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		m.claims, m.notClaimed, m.tries, m.codes, m.lost, m.doubts, m.reaped, m.misconfigured, m.left, m.rung,
 		m.canceledInRiver, m.cleaned, m.beats, m.upkeep, m.upkeepLast, m.oldestDue, m.beatSeconds, m.waited, m.trySeconds)
+	m.initialise()
 	if held != nil {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(
 			prometheus.GaugeOpts{Namespace: "weir", Name: "runs_held", Help: "Runs that this process owns now."},
 			func() float64 { return float64(held()) }))
 	}
 	return m
+}
+
+// initialise makes the series of deliveries whose labels are known: a rate misses the first event of one that was not
+// there before.
+func (m *Metrics) initialise() {
+	const kind = jobs.KindDelivery
+	m.claims.WithLabelValues(kind)
+	for _, write := range []string{"succeed", "refuse", "fail_try", "snooze", "release"} {
+		m.lost.WithLabelValues(kind, write)
+	}
+	for _, verdict := range []string{"still_owner", "finished", "lost"} {
+		m.doubts.WithLabelValues(kind, verdict)
+	}
+	for _, status := range []jobs.Status{jobs.StatusPending, jobs.StatusFailed, jobs.StatusDead} {
+		m.reaped.WithLabelValues(kind, string(status))
+	}
+	for _, result := range []string{"renewed", "locked", "lost", "overdue", "failed"} {
+		m.beats.WithLabelValues(result)
+	}
+	for _, end := range [][2]string{{"succeeded", "sent"}, {"refused", "failed"}, {"failed", "pending"}, {"failed", "dead"}, {"snoozed", "pending"}, {"released", "pending"}} {
+		m.tries.WithLabelValues(kind, end[0], end[1])
+	}
 }
 
 // Handler serves the metrics.

@@ -6,10 +6,13 @@ import (
 	"net"
 	"net/mail"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // Database is how a command reaches PostgreSQL.
@@ -19,11 +22,19 @@ type Database struct {
 }
 
 func (d Database) validate() error {
+	var faults []error
 	if d.URL == "" {
-		return Fault("DATABASE_URL", "", "a PostgreSQL URL such as postgres://user@host/database")
+		faults = append(faults, Fault("DATABASE_URL", "", "a PostgreSQL URL such as postgres://user@host/database"))
+	} else if _, err := pgxpool.ParseConfig(d.URL); err != nil {
+		faults = append(faults, Fault("DATABASE_URL", "(not shown)", "a PostgreSQL URL such as postgres://user@host/database, or keyword=value pairs"))
 	}
-	return nil
+	if d.RiverSchema != "" && (len(d.RiverSchema) > 46 || !schemaName.MatchString(d.RiverSchema)) {
+		faults = append(faults, Fault("RIVER_SCHEMA", d.RiverSchema, "letters, digits and _, at most 46 bytes"))
+	}
+	return errors.Join(faults...)
 }
+
+var schemaName = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`) // River's own rule
 
 // Log is how a command logs.
 type Log struct {
@@ -117,13 +128,19 @@ func isPort(s string) bool {
 }
 
 func (s *SMTP) validate(stepTime time.Duration) error {
-	if s.Host == "" {
-		return nil
-	}
 	faults := []error{
 		s.Port.check("WEIR_SMTP_PORT", 1, 65535),
 		s.MaxConns.check("WEIR_SMTP_MAX_CONNS", 1, 1000),
-		s.SendTimeout.check("WEIR_SMTP_SEND_TIMEOUT", 100*time.Millisecond, min(4*time.Minute, max(stepTime, 100*time.Millisecond))),
+		s.SendTimeout.check("WEIR_SMTP_SEND_TIMEOUT", 100*time.Millisecond, 4*time.Minute),
+	}
+	if s.Host == "" {
+		if s.From != "" || s.Username != "" {
+			faults = append(faults, Fault("WEIR_SMTP_HOST", "", "set where WEIR_SMTP_FROM or WEIR_SMTP_USERNAME is"))
+		}
+		return errors.Join(faults...)
+	}
+	if s.SendTimeout.err == nil && s.SendTimeout.d > stepTime {
+		faults = append(faults, Fault("WEIR_SMTP_SEND_TIMEOUT", s.SendTimeout.text, fmt.Sprintf("at most WEIR_DELIVERY_STEP_TIME, %s", stepTime)))
 	}
 	if a, err := mail.ParseAddress(s.From); err != nil || a.Address != s.From {
 		faults = append(faults, Fault("WEIR_SMTP_FROM", s.From, "a plain email address such as weir@example.com"))
@@ -141,6 +158,9 @@ func (s *SMTP) validate(stepTime time.Duration) error {
 	}
 	if (s.Password != "" || s.PasswordFile != "") && s.Username == "" {
 		faults = append(faults, Fault("WEIR_SMTP_USERNAME", "", "set where a password is"))
+	}
+	if s.Username != "" && s.Password == "" && s.PasswordFile == "" {
+		faults = append(faults, Fault("WEIR_SMTP_PASSWORD", "", "set, or WEIR_SMTP_PASSWORD_FILE, where WEIR_SMTP_USERNAME is"))
 	}
 	return errors.Join(faults...)
 }
