@@ -80,7 +80,7 @@ func refuseLiveRuns(ctx context.Context, url string) error {
 	if err != nil {
 		return nil //nolint:nilerr // migrating says better why a database cannot be reached
 	}
-	defer conn.Close(context.WithoutCancel(ctx))
+	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
 	var exists, live bool
 	if err := conn.QueryRow(ctx, "select to_regclass('weir.run') is not null").Scan(&exists); err != nil || !exists {
 		return err
