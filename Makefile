@@ -30,7 +30,7 @@ test: tools ## All tests, with the race detector, browser tests included.
 
 .PHONY: test-modules
 test-modules: ## The tests of the modules that are not part of the library.
-	@for m in $(filter-out .,$(MODULES)); do $(GO) -C $$m test ./... || exit 1; done
+	@for m in $(filter-out .,$(MODULES)); do $(GO) run ./internal/postgres/withdb $(GO) -C $$m test -timeout 20m ./... || exit 1; done
 
 .PHONY: race
 race: tools ## The tests of what runs concurrently, three times.

@@ -204,7 +204,8 @@ func TestURL_ManyProcessesMakeOneTemplate(t *testing.T) {
 			if !assert.NoError(t, err) {
 				return
 			}
-			defer func() { assert.NoError(t, p.Leave()) }()
+			// Not before the last has joined: it drops the databases of those who left.
+			t.Cleanup(func() { assert.NoError(t, p.Leave()) })
 			names[i], err = p.Create(t.Context(), t.Name())
 			assert.NoError(t, err)
 		})
