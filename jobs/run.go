@@ -14,16 +14,25 @@ import (
 	"github.com/weirqueue/weir/internal/receipts"
 )
 
-// Status is where a run stands. Deliveries are pending, processing, sent, failed or dead.
+// Status is where a run stands. Each kind has its own vocabulary.
 type Status string
 
-// The statuses of deliveries.
+// The statuses of an application's own kinds.
+const (
+	StatusQueued    Status = "queued"
+	StatusRunning   Status = "running"
+	StatusSucceeded Status = "succeeded"
+	StatusCanceled  Status = "canceled"
+	// StatusFailed is shared with deliveries: a step refused, or the budget is spent.
+	StatusFailed Status = "failed"
+)
+
+// The statuses of deliveries, beside StatusFailed: refused for good, or canceled.
 const (
 	StatusPending    Status = "pending"
 	StatusProcessing Status = "processing"
 	StatusSent       Status = "sent"
-	StatusFailed     Status = "failed" // refused for good, or canceled
-	StatusDead       Status = "dead"   // retries exhausted; an operator may redrive it
+	StatusDead       Status = "dead" // retries exhausted; an operator may redrive it
 )
 
 // KindDelivery is the kind of notification deliveries.

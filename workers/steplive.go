@@ -183,7 +183,10 @@ func (t *try) statementOnce(ctx context.Context, s boundStep, sql SQL, last bool
 	}
 	defer conn.Release()
 	out, err := fence.Execute(ctx, conn)
-	var pgErr *pgconn.PgError
+	var (
+		pgErr    *pgconn.PgError
+		unformed pgx.ErrPreprocessingBatch
+	)
 	switch {
 	case errors.Is(err, receipts.ErrTouchedNothing):
 		return nil, ErrNoRows
@@ -191,9 +194,9 @@ func (t *try) statementOnce(ctx context.Context, s boundStep, sql SQL, last bool
 		return nil, fmt.Errorf("%w: the statement's rows are larger", ErrOutput)
 	case errors.Is(err, fencing.ErrLeaseLost) || errors.Is(err, receipts.ErrAlreadyDone):
 		return nil, err
-	case err != nil && !errors.As(err, &pgErr) && !conn.Conn().IsClosed():
-		// pgx closes a connection whose answer it did not get; this one is fine, so the statement was not sent: it has
-		// too few parameters, or one that cannot be encoded.
+	case err != nil && !errors.As(err, &pgErr) && (errors.As(err, &unformed) || !conn.Conn().IsClosed()):
+		// It has too few parameters, or one that cannot be encoded, or the connection broke while it was prepared. In the
+		// modes that prepare nothing pgx closes a connection whose answer it did not get, and this one is open.
 		return nil, errors.Join(errNothingSent, err)
 	case errors.As(err, &pgErr) && pgErr.Code == "0A000" && strings.Contains(strings.ToLower(sql.Text), "with"):
 		return nil, fmt.Errorf("a statement step takes no writing WITH of its own; use a Transactional step: %w", err)

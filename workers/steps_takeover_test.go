@@ -304,3 +304,40 @@ func TestSteps_RoundTripsOfAStep(t *testing.T) {
 		})
 	}
 }
+
+// A step costs one commit: what writes to the run and its receipts is one transaction for each step, one for the claim,
+// and the heartbeats' own.
+func TestSteps_CommitsOfAStep(t *testing.T) {
+	t.Parallel()
+	const steps = 20
+	var (
+		cfg jobs.KindConfig
+		fs  []workers.StepFunc[order]
+	)
+	for i := range steps {
+		name := fmt.Sprintf("s%d", i)
+		cfg.Steps = append(cfg.Steps, jobs.Step{Name: name, Effect: jobs.Transactional})
+		if i%2 == 0 {
+			fs = append(fs, workers.Transactional(name, nothingLive))
+			continue
+		}
+		fs = append(fs, workers.Statement(name, func(context.Context, *workers.In[order]) (workers.SQL, error) {
+			return workers.SQL{Text: "select 1 as one"}, nil
+		}))
+	}
+	kind := jobs.MustKind[order]("counted", cfg)
+	pool := pgtest.Pool(t)
+	_, err := pool.Exec(t.Context(), `create table written (xid xid8 not null, of text not null);
+		create function note() returns trigger language plpgsql security definer as $$
+		begin insert into public.written values (pg_current_xact_id(), tg_table_name); return null; end $$;
+		create trigger note after update on weir.run for each row execute function note();
+		create trigger note after insert or update on weir.receipt for each row execute function note()`)
+	require.NoError(t, err)
+	client := runKinds(t, pool, workers.Bind(kind, workers.KindConfig{Lease: time.Minute}, fs...))
+	res, err := client.Enqueue(t.Context(), kind.Of(order{}), nil)
+	require.NoError(t, err)
+	run := waitFor(t, client, res.Run.ID)
+	require.Equal(t, jobs.StatusSucceeded, run.Status, "%s: %s", run.ErrorCode, run.ErrorMessage)
+	require.Equal(t, steps, numberFrom(t, pool, "select count(distinct xid) from written where of = 'receipt'"))
+	require.Equal(t, steps+1, numberFrom(t, pool, "select count(distinct xid) from written"), "the claim, and the steps")
+}

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirqueue/weir/internal/fencing"
@@ -49,9 +52,22 @@ type StatementFence struct {
 	Args []any
 }
 
+// Sender is what sends several statements in one round trip. Outside a transaction they are one transaction then.
+type Sender interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+}
+
+// bound ends the statement on the server, also when nobody is left to ask for it (R11).
+const bound = `select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)`
+
+// longestLockWait bounds a statement's wait for a row: to try again costs nothing (55P03), and whoever waits for the
+// run's lock at the end holds the locks of the user's rows.
+const longestLockWait = 10 * time.Second
+
 // Execute runs it: one round trip that commits by itself. It returns the rows that the user's statement returned, as
-// JSON. It returns ErrLeaseLost, ErrAlreadyDone or ErrTouchedNothing when nothing was committed.
-func (f StatementFence) Execute(ctx context.Context, db fencing.DB) (json.RawMessage, error) {
+// JSON. It returns ErrLeaseLost, ErrAlreadyDone or ErrTouchedNothing when nothing was committed. It takes StepTime at
+// most, by the server's own watch; a wait for one lock takes half of that, and at most 10 s.
+func (f StatementFence) Execute(ctx context.Context, db Sender) (json.RawMessage, error) {
 	if highest := highestParameter(f.SQL); highest > len(f.Args) {
 		return nil, fmt.Errorf("step %d of run %s: %w: it names $%d and has %d", f.Step.Index, f.Run, ErrParameters, highest, len(f.Args))
 	}
@@ -60,8 +76,11 @@ func (f StatementFence) Execute(ctx context.Context, db fencing.DB) (json.RawMes
 		"run": f.Run, "attempt": f.Attempt, "lease": f.Lease, "step_time": f.StepTime,
 		"step_index": f.Step.Index, "step_name": f.Step.Name,
 	})...)
+	batch := &pgx.Batch{}
+	batch.Queue(bound, milliseconds(f.StepTime), milliseconds(min(f.StepTime/2, longestLockWait)))
 	var out *string
-	err := db.QueryRow(ctx, stmt.SQL, args...).Scan(&out)
+	batch.Queue(stmt.SQL, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&out) })
+	err := db.SendBatch(ctx, batch).Close()
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && pgErr.Code == "23502" && pgErr.SchemaName == "weir" && pgErr.TableName == "receipt" {
 		switch pgErr.ColumnName {
@@ -115,3 +134,5 @@ func (f StatementFence) compose() *fencing.Statement {
 	composed.texts[key] = s
 	return s
 }
+
+func milliseconds(d time.Duration) string { return strconv.FormatInt(max(d.Milliseconds(), 1), 10) }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirqueue/weir/internal/fencing"
@@ -56,4 +57,35 @@ func TestStatementStep_ParametersAndSize(t *testing.T) {
 	out, err := statement(run, attempt, `insert into book values ($1 || '$9' || E'\'$8' || $x$ $7 $x$) /* $6 /* $5 */ */ returning entry as "$4" -- $3`, "a").Execute(t.Context(), pool)
 	require.NoError(t, err)
 	require.JSONEq(t, `[{"$4": "a$9'$8 $7 "}]`, string(out))
+}
+
+// R11: the server ends a statement that takes longer than the step may, and one that waits for a row, though nobody is
+// left to ask for it: the session's own settings stay as they were.
+func TestStatementStep_IsEndedByTheServer(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.MaxConns(2))
+	book(t, pool)
+	fencetest.Exec(t, pool, "insert into book values ('a')")
+	run, attempt := owned(t, pool)
+	short := func(sql string) receipts.StatementFence {
+		f := statement(run, attempt, sql)
+		f.StepTime = 400 * time.Millisecond
+		return f
+	}
+	var pgErr *pgconn.PgError
+	_, err := short("select pg_sleep(60)::text as slept").Execute(t.Context(), pool)
+	require.ErrorAs(t, err, &pgErr)
+	require.Equal(t, "57014", pgErr.Code)
+
+	blocker := fencetest.Begin(t, pool)
+	fencetest.Exec(t, blocker, "update book set entry = entry")
+	_, err = short("update book set entry = 'b' returning entry").Execute(t.Context(), pool)
+	require.ErrorAs(t, err, &pgErr)
+	require.Equal(t, "55P03", pgErr.Code)
+	require.NoError(t, blocker.Rollback(t.Context()))
+
+	_, err = short("update book set entry = 'b' returning current_setting('statement_timeout') as inside").Execute(t.Context(), pool)
+	require.NoError(t, err)
+	require.Equal(t, "0", fencetest.Value[string](t, pool, "select current_setting('statement_timeout')"))
+	require.Equal(t, []string{"b"}, entries(t, pool))
 }
