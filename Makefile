@@ -32,6 +32,10 @@ test: tools ## All tests, with the race detector, browser tests included.
 test-modules: ## The tests of the modules that are not part of the library.
 	@for m in $(filter-out .,$(MODULES)); do $(GO) run ./internal/postgres/withdb $(GO) -C $$m test -timeout 20m ./... || exit 1; done
 
+.PHONY: test-matrix
+test-matrix: ## The tests that are near the database, on PostgreSQL 14 to 18, which npm fetches. Not part of `make test`.
+	$(GO) run ./internal/matrix
+
 .PHONY: race
 race: tools ## The tests of what runs concurrently, three times.
 	$(GO) test -race -count 3 -timeout 60m ./internal/fencing/... ./internal/receipts/... ./internal/doorbell/... ./jobs/... ./workers/...

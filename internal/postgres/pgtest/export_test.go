@@ -22,3 +22,6 @@ func (p Place) Leave() error { return p.held.Close() }
 func (p Place) Create(ctx context.Context, test string) (string, error) {
 	return p.create(ctx, test, true)
 }
+
+// CheckMajor is what each test process asks its server when MajorVariable is set.
+var CheckMajor = checkMajor

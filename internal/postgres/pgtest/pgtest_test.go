@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -253,4 +254,13 @@ func TestURL_TemplatesThatNobodyUsesAreDropped(t *testing.T) {
 	require.NoError(t, err)
 	require.Zero(t, value[int](t, s.URL("postgres"), databases, "template_old"))
 	require.Equal(t, 1, value[int](t, s.URL("postgres"), databases, "template_other_checkout"))
+}
+
+// A matrix over versions of PostgreSQL must not be given the installed one each time.
+func TestURL_AnotherMajorThanTheMatrixAskedForIsRefused(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Cluster(t)
+	require.NoError(t, pgtest.CheckMajor(t.Context(), s, ""))
+	require.NoError(t, pgtest.CheckMajor(t.Context(), s, strconv.Itoa(s.Major())))
+	require.ErrorContains(t, pgtest.CheckMajor(t.Context(), s, strconv.Itoa(s.Major()+1)), "serves")
 }

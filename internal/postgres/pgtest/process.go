@@ -54,12 +54,38 @@ func shared(ctx context.Context) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkMajor(ctx, server, os.Getenv(MajorVariable)); err != nil {
+		return nil, errors.Join(err, server.Close())
+	}
 	p := newProcess(server)
 	if err := p.register(ctx); err != nil {
 		return nil, errors.Join(err, server.Close())
 	}
 	sharedBy = p
 	return p, nil
+}
+
+// MajorVariable, where it is set, is the major version of PostgreSQL that must serve the tests: whoever runs them on
+// several must not be given the same one each time.
+const MajorVariable = "WEIR_TEST_PG_MAJOR"
+
+func checkMajor(ctx context.Context, server *postgres.Server, want string) (err error) {
+	if want == "" {
+		return nil
+	}
+	conn, err := pgx.Connect(ctx, server.URL("postgres"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close(ctx)) }()
+	var major string
+	if err := conn.QueryRow(ctx, "select (current_setting('server_version_num')::int / 10000)::text").Scan(&major); err != nil {
+		return err
+	}
+	if major != want {
+		return fmt.Errorf("%s is %q, but PostgreSQL %s serves", MajorVariable, want, major)
+	}
+	return nil
 }
 
 func newProcess(server *postgres.Server) *process {
