@@ -41,18 +41,25 @@ type cursor struct {
 // slack is by how much River's own times, which come from the clocks of workers, may be off before the sweep acts.
 const slack = 5 * time.Second
 
+// blockedPause is longer than a worker puts off a run that it cannot work.
+const blockedPause = time.Minute
+
 // silentWhen says that doorbell j will not ring for run r, which is due: it is gone or final; or it runs while the run
-// has no owner; or it is put off beyond both the due time and the present, which a worker with a skewed clock does.
-// Without the last term each tick would ring again what the last one rang. A blocked run is put off on purpose.
+// has no owner; or it is put off beyond both the due time and the present, which a worker with a skewed clock does; or
+// its time has come and nobody has made it available, which is so under a leader whose clock is behind, or under none.
+// Without the last term of the third each tick would ring again what the last one rang. A blocked run is put off on
+// purpose, for a while.
 //
 // A job that somebody cancelled by River's client or UI is not silent: its run is to be canceled (see Canceled), and a
 // new doorbell would let it run.
 const silentWhen = `(j.id is null or j.state in ('completed', 'discarded')
     or (j.state = 'cancelled' and not j.metadata ? 'cancel_attempted_at')
     or (j.state = 'running' and j.attempted_at < (select clock_timestamp()) - @grace::interval)
-    or (j.state in ('available', 'scheduled', 'retryable') and r.blocked_reason is null
-        and j.scheduled_at > r.next_attempt_at + @slack::interval
-        and j.scheduled_at > (select clock_timestamp()) + @slack::interval))`
+    or (j.state in ('available', 'scheduled', 'retryable')
+        and (r.blocked_reason is null or j.attempted_at < (select clock_timestamp()) - @blocked::interval)
+        and ((j.scheduled_at > r.next_attempt_at + @slack::interval
+                and j.scheduled_at > (select clock_timestamp()) + @slack::interval)
+            or (j.state <> 'available' and j.scheduled_at < (select clock_timestamp()) - @grace::interval))))`
 
 const dueWhere = `r.status in ('pending', 'queued', 'approved', 'running', 'executing', 'processing')
         and r.next_attempt_at < (select clock_timestamp()) - @grace::interval`
@@ -116,7 +123,7 @@ func (s *Sweeper) readPage(ctx context.Context) (silent []uuid.UUID, size int, e
 		after = time.Unix(0, 0) // earlier than anything due
 	}
 	rows, err := s.db.Query(ctx, s.page.SQL, s.page.Bind(fencing.Args{
-		"grace": s.grace, "slack": slack, "after_at": after, "after_run": s.after.run,
+		"grace": s.grace, "slack": slack, "blocked": blockedPause, "after_at": after, "after_run": s.after.run,
 	})...)
 	if err != nil {
 		return nil, 0, err
@@ -155,7 +162,7 @@ func (s *Sweeper) ring(ctx context.Context, runs []uuid.UUID) (int, error) {
 	if err != nil || len(locked) == 0 {
 		return 0, err
 	}
-	rows, err = tx.Query(ctx, s.silent.SQL, s.silent.Bind(fencing.Args{"runs": locked, "grace": s.grace, "slack": slack})...)
+	rows, err = tx.Query(ctx, s.silent.SQL, s.silent.Bind(fencing.Args{"runs": locked, "grace": s.grace, "slack": slack, "blocked": blockedPause})...)
 	if err != nil {
 		return 0, err
 	}

@@ -36,7 +36,7 @@ func due(t *testing.T, pool *pgxpool.Pool, bells *doorbell.Bells, job string, se
 	return run, id
 }
 
-// D3: each kind of doorbell that will not ring is found, retired where it may be, and rung anew; the run is then left
+// D3, L11: each kind of doorbell that will not ring is found, retired where it may be, and rung anew; the run is then left
 // alone by the next tick.
 func TestSweep_RingsForSilentDoorbells(t *testing.T) {
 	t.Parallel()
@@ -59,6 +59,12 @@ func TestSweep_RingsForSilentDoorbells(t *testing.T) {
 	add("available, but later", "scheduled_at = now() + interval '1 h'", "discarded")
 	add("scheduled too late", "state = 'scheduled', scheduled_at = now() + interval '1 h'", "discarded")
 	add("retryable too late", "state = 'retryable', scheduled_at = now() + interval '1 h'", "discarded")
+	add("scheduled, its time has come, and the leader leaves it", "state = 'scheduled'", "discarded")
+	add("retryable, its time has come, and the leader leaves it", "state = 'retryable'", "discarded")
+	add("blocked, by a worker whose clock is ahead", "state = 'scheduled', scheduled_at = now() + interval '6 h', attempted_at = now() - interval '2 min'",
+		"discarded", "blocked_reason = 'no channel'")
+	add("blocked, under a leader whose clock is behind", "state = 'scheduled', attempted_at = now() - interval '2 min'",
+		"discarded", "blocked_reason = 'no channel'")
 	add("blocked, and its doorbell is gone", "state = 'completed', finalized_at = now()", "completed", "blocked_reason = 'no channel'")
 	add("deleted", "", "gone")
 	fencetest.Exec(t, pool, "delete from river_job where id = $1", cases["deleted"].job)
@@ -96,6 +102,11 @@ func TestSweep_LeavesAlone(t *testing.T) {
 	add("just started", "state = 'running', attempted_at = now()")
 	add("retryable, due soon", "state = 'retryable', scheduled_at = now() + interval '2 s'")
 	add("blocked", "state = 'scheduled', scheduled_at = now() + interval '1 h'", "blocked_reason = 'no channel'")
+	add("blocked by a worker whose clock is ahead, just now", "state = 'scheduled', scheduled_at = now() + interval '6 h', attempted_at = now() - interval '30 s'",
+		"blocked_reason = 'no channel'")
+	add("blocked by a worker whose clock is behind, just now", "state = 'scheduled', scheduled_at = now() - interval '6 h', attempted_at = now() - interval '30 s'",
+		"blocked_reason = 'no channel'")
+	add("scheduled, and its time has just come", "state = 'scheduled', scheduled_at = now() - interval '10 s'")
 	add("not due yet", "state = 'completed', finalized_at = now()", "next_attempt_at = clock_timestamp() + interval '1 h'")
 	add("within the grace", "state = 'completed', finalized_at = now()", "next_attempt_at = clock_timestamp() - interval '10 s'")
 	add("due later than its doorbell", "state = 'retryable', scheduled_at = now() + interval '1 h'", "next_attempt_at = clock_timestamp() + interval '1 h'")
