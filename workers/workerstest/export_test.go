@@ -7,7 +7,15 @@ import (
 
 // Play plays the scenarios whose names hold one of the words, and returns the errors by scenario.
 func Play[T any](ctx context.Context, cfg Config[T], words ...string) (map[string]error, error) {
-	s, err := newSuite(cfg)
+	sub, err := cfg.subject()
+	if err != nil {
+		return nil, err
+	}
+	return play(ctx, sub, words)
+}
+
+func play(ctx context.Context, sub subject, words []string) (map[string]error, error) {
+	s, err := newSuite(sub)
 	if err != nil {
 		return nil, err
 	}
@@ -21,4 +29,13 @@ func Play[T any](ctx context.Context, cfg Config[T], words ...string) (map[strin
 		}
 	}
 	return out, nil
+}
+
+// PlayChannel is Play for a channel.
+func PlayChannel(ctx context.Context, cfg ChannelConfig, words ...string) (map[string]error, error) {
+	sub, err := cfg.subject(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return play(ctx, sub, words)
 }

@@ -2,6 +2,7 @@ package workerstest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -19,9 +20,11 @@ type around func(ctx context.Context, call workers.StepCall, next func(context.C
 type call struct {
 	workers.StepCall
 	process string
-	out     any
-	err     error
-	ended   bool
+	// gone is closed when the call's context has ended.
+	gone  <-chan struct{}
+	out   any
+	err   error
+	ended bool
 }
 
 // happening is what a process's observer heard.
@@ -65,6 +68,17 @@ func (r *record) await(ctx context.Context, what string, cond func() bool) error
 	}
 }
 
+// keep returns wrap with every call of the process kept in the record.
+func (r *record) keep(process string, wrap around) around {
+	return func(ctx context.Context, sc workers.StepCall, next func(context.Context) (any, error)) (any, error) {
+		c := &call{StepCall: sc, process: process, gone: ctx.Done()}
+		r.change(func() { r.calls = append(r.calls, c) })
+		out, err := wrap(ctx, sc, next)
+		r.change(func() { c.out, c.err, c.ended = out, err, true })
+		return out, err
+	}
+}
+
 // count counts events of a process, or of all, that match.
 func (r *record) count(process string, match func(workers.Event) bool) int {
 	n := 0
@@ -100,12 +114,14 @@ type process struct {
 	fleet *workers.Fleet
 	quit  context.CancelFunc
 	done  chan error
+	// release lets go of what the process was equipped with, after its end; nil is nothing.
+	release func() error
 	// crashed: its end is not looked at.
 	crashed bool
 }
 
-func startProcess[T any](ctx context.Context, cfg *Config[T], name string, rec *record, wrap around) (*process, error) {
-	poolConfig := cfg.Pool.Config()
+func startProcess(ctx context.Context, sub *subject, name string, rec *record, wrap around) (*process, error) {
+	poolConfig := sub.pool.Config()
 	conn := poolConfig.ConnConfig
 	p := &process{name: name, link: &link{dialer: conn.DialFunc}, done: make(chan error, 1)}
 	conn.DialFunc = p.link.dial
@@ -115,32 +131,26 @@ func startProcess[T any](ctx context.Context, cfg *Config[T], name string, rec *
 	if p.pool, err = pgxpool.NewWithConfig(ctx, poolConfig); err != nil {
 		return nil, err
 	}
-	binding := cfg.Bind(workers.KindConfig{
-		Queue: cfg.Kind.Queue(), MaxWorkers: 1, Lease: cfg.Lease, StepTime: stepTimes * cfg.Lease,
-		Backoff: workers.Backoff{First: 50 * time.Millisecond, Max: 200 * time.Millisecond},
-	}).Around(func(ctx context.Context, sc workers.StepCall, next func(context.Context) (any, error)) (any, error) {
-		c := &call{StepCall: sc, process: name}
-		rec.change(func() { rec.calls = append(rec.calls, c) })
-		out, err := wrap(ctx, sc, next)
-		rec.change(func() { c.out, c.err, c.ended = out, err, true })
-		return out, err
-	})
-	fleet, err := workers.New(p.pool, &workers.Config{
-		Schema: cfg.Schema, Kinds: []workers.Binding{binding}, Logger: slog.New(slog.DiscardHandler),
+	cfg := &workers.Config{
+		Schema: sub.schema, Logger: slog.New(slog.DiscardHandler),
 		ReaperInterval: 100 * time.Millisecond, DoorbellGrace: 500 * time.Millisecond, FetchPollInterval: 100 * time.Millisecond,
 		ShutdownGrace: 2 * time.Second,
 		Observer: workers.ObserverFunc(func(_ context.Context, e workers.Event) {
 			rec.change(func() { rec.heard = append(rec.heard, happening{name, e}) })
 		}),
-	})
+	}
+	p.release, err = sub.equip(cfg, rec.keep(name, wrap))
+	if err == nil {
+		p.fleet, err = workers.New(p.pool, cfg)
+	}
 	if err != nil {
 		p.pool.Close()
-		return nil, err
+		return nil, errors.Join(err, p.letGo())
 	}
 	runCtx, quit := context.WithCancel(context.WithoutCancel(ctx))
-	p.fleet, p.quit = fleet, quit
+	p.quit = quit
 	go func() {
-		err := fleet.Run(runCtx)
+		err := p.fleet.Run(runCtx)
 		rec.change(func() { p.done <- err })
 	}()
 	return p, nil
@@ -176,10 +186,20 @@ func (p *process) shutDown() error {
 	case <-time.After(10 * time.Second):
 		return fmt.Errorf("the %s process still uses a connection: a step's function has not returned", p.name)
 	}
+	if err := p.letGo(); err != nil {
+		return fmt.Errorf("the %s process: %w", p.name, err)
+	}
 	if err != nil && !p.crashed {
 		return fmt.Errorf("the %s process: %w", p.name, err)
 	}
 	return nil
+}
+
+func (p *process) letGo() error {
+	if p.release == nil {
+		return nil
+	}
+	return p.release()
 }
 
 func pass(ctx context.Context, _ workers.StepCall, next func(context.Context) (any, error)) (any, error) {

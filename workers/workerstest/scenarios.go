@@ -12,38 +12,41 @@ import (
 )
 
 // scenario is something that may happen to a run.
-type scenario[T any] struct {
+type scenario struct {
 	name string
-	play func(ctx context.Context, x *scene[T]) error
+	play func(ctx context.Context, x *scene) error
 }
 
-func (s *suite[T]) scenarios() []scenario[T] {
-	list := []scenario[T]{
-		{"nothing happens", func(ctx context.Context, x *scene[T]) error { return x.nothing(ctx) }},
-		{"duplicate doorbells", func(ctx context.Context, x *scene[T]) error { return x.duplicateDoorbells(ctx) }},
-		{"retry of a finished run", func(ctx context.Context, x *scene[T]) error { return x.retryOfFinished(ctx) }},
+func (s *suite) scenarios() []scenario {
+	list := []scenario{
+		{"nothing happens", func(ctx context.Context, x *scene) error { return x.nothing(ctx) }},
+		{"duplicate doorbells", func(ctx context.Context, x *scene) error { return x.duplicateDoorbells(ctx) }},
+		{"retry of a finished run", func(ctx context.Context, x *scene) error { return x.retryOfFinished(ctx) }},
 	}
 	for i, step := range s.steps {
-		add := func(name string, play func(ctx context.Context, x *scene[T]) error) {
-			list = append(list, scenario[T]{fmt.Sprintf("step %d %s/%s", i, step.Name, name), play})
+		add := func(name string, play func(ctx context.Context, x *scene) error) {
+			list = append(list, scenario{fmt.Sprintf("step %d %s/%s", i, step.Name, name), play})
 		}
-		add("takeover before", func(ctx context.Context, x *scene[T]) error { return x.takeover(ctx, i, false) })
-		add("takeover inside", func(ctx context.Context, x *scene[T]) error { return x.takeover(ctx, i, true) })
+		add("takeover before", func(ctx context.Context, x *scene) error { return x.takeover(ctx, i, false) })
+		add("takeover inside", func(ctx context.Context, x *scene) error { return x.takeover(ctx, i, true) })
 		if i < len(s.steps)-1 {
-			add("takeover after", func(ctx context.Context, x *scene[T]) error { return x.handover(ctx, i) })
+			add("takeover after", func(ctx context.Context, x *scene) error { return x.handover(ctx, i) })
 		}
-		add("heartbeat lost", func(ctx context.Context, x *scene[T]) error { return x.partition(ctx, i) })
-		add("crash before the receipt", func(ctx context.Context, x *scene[T]) error { return x.crash(ctx, i) })
-		add("receipt committed, answer lost", func(ctx context.Context, x *scene[T]) error { return x.unknown(ctx, i, cutCommitted) })
-		add("receipt lost on its way", func(ctx context.Context, x *scene[T]) error { return x.unknown(ctx, i, cutUnsent) })
+		add("heartbeat lost", func(ctx context.Context, x *scene) error { return x.partition(ctx, i) })
+		add("crash before the receipt", func(ctx context.Context, x *scene) error { return x.crash(ctx, i) })
+		add("receipt committed, answer lost", func(ctx context.Context, x *scene) error { return x.unknown(ctx, i, cutCommitted) })
+		add("receipt lost on its way", func(ctx context.Context, x *scene) error { return x.unknown(ctx, i, cutUnsent) })
 		if step.Effect == jobs.Transactional {
-			add("reaper between fence and commit", func(ctx context.Context, x *scene[T]) error { return x.slowCommit(ctx, i) })
+			add("reaper between fence and commit", func(ctx context.Context, x *scene) error { return x.slowCommit(ctx, i) })
+		}
+		for _, more := range s.more {
+			add(more.name, func(ctx context.Context, x *scene) error { return more.play(ctx, x, i) })
 		}
 	}
 	return list
 }
 
-func (x *scene[T]) nothing(ctx context.Context) error {
+func (x *scene) nothing(ctx context.Context) error {
 	if _, err := x.start(ctx, "first", pass); err != nil {
 		return err
 	}
@@ -51,7 +54,7 @@ func (x *scene[T]) nothing(ctx context.Context) error {
 }
 
 // duplicateDoorbells rings for the run while one process works it and another is idle.
-func (x *scene[T]) duplicateDoorbells(ctx context.Context) error {
+func (x *scene) duplicateDoorbells(ctx context.Context) error {
 	g := x.hold(0, false)
 	if _, err := x.begin(ctx, g); err != nil {
 		return err
@@ -70,7 +73,7 @@ func (x *scene[T]) duplicateDoorbells(ctx context.Context) error {
 }
 
 // retryOfFinished rings for a run that has ended, and has River retry its job, as River UI's button does.
-func (x *scene[T]) retryOfFinished(ctx context.Context) error {
+func (x *scene) retryOfFinished(ctx context.Context) error {
 	if _, err := x.start(ctx, "first", pass); err != nil {
 		return err
 	}
@@ -93,7 +96,7 @@ func (x *scene[T]) retryOfFinished(ctx context.Context) error {
 }
 
 // takeover replaces the owner before or inside a step, and then lets it go on: what it writes must be refused.
-func (x *scene[T]) takeover(ctx context.Context, step int, inside bool) error {
+func (x *scene) takeover(ctx context.Context, step int, inside bool) error {
 	x.twice = step
 	// Whoever asks before the replaced owner has issued learns that nothing is there.
 	x.mayFail = !inside && x.steps[step].Effect == jobs.Reconciled
@@ -116,7 +119,7 @@ func (x *scene[T]) takeover(ctx context.Context, step int, inside bool) error {
 }
 
 // handover ends the owner's process while it is in a step: the step is committed, and another process goes on after it.
-func (x *scene[T]) handover(ctx context.Context, step int) error {
+func (x *scene) handover(ctx context.Context, step int) error {
 	g := x.hold(step, true)
 	first, err := x.begin(ctx, g)
 	if err != nil {
@@ -134,7 +137,7 @@ func (x *scene[T]) handover(ctx context.Context, step int) error {
 }
 
 // partition holds up all that the owner sends. Its step's context must end before somebody else can own the run.
-func (x *scene[T]) partition(ctx context.Context, step int) error {
+func (x *scene) partition(ctx context.Context, step int) error {
 	x.twice = step
 	g := x.hold(step, true)
 	first, err := x.begin(ctx, g)
@@ -163,7 +166,7 @@ func (x *scene[T]) partition(ctx context.Context, step int) error {
 }
 
 // crash cuts the owner off for good when its effect is there and its receipt is not.
-func (x *scene[T]) crash(ctx context.Context, step int) error {
+func (x *scene) crash(ctx context.Context, step int) error {
 	x.twice = step
 	g := x.hold(step, true)
 	first, err := x.begin(ctx, g)
@@ -172,6 +175,8 @@ func (x *scene[T]) crash(ctx context.Context, step int) error {
 	}
 	first.crashed = true
 	first.link.die()
+	first.quit() // for nobody but this machine, whose memory it still holds
+	g.release()
 	if _, err := x.start(ctx, "second", pass); err != nil {
 		return err
 	}
@@ -179,8 +184,9 @@ func (x *scene[T]) crash(ctx context.Context, step int) error {
 }
 
 // unknown cuts the connection at the commit of the step's receipt.
-func (x *scene[T]) unknown(ctx context.Context, step int, how cut) error {
-	if how == cutUnsent {
+func (x *scene) unknown(ctx context.Context, step int, how cut) error {
+	// What an outside step knows is kept while it is written again; a transaction that was lost is carried out again.
+	if how == cutUnsent && x.steps[step].Effect == jobs.Transactional {
 		x.twice = step
 	}
 	g := x.hold(step, true)
@@ -194,7 +200,7 @@ func (x *scene[T]) unknown(ctx context.Context, step int, how cut) error {
 }
 
 // slowCommit lets the owner's lease run out between its fence and its COMMIT: the reaper must wait for it.
-func (x *scene[T]) slowCommit(ctx context.Context, step int) error {
+func (x *scene) slowCommit(ctx context.Context, step int) error {
 	g := x.hold(step, true)
 	first, err := x.begin(ctx, g)
 	if err != nil {
@@ -211,19 +217,19 @@ func (x *scene[T]) slowCommit(ctx context.Context, step int) error {
 		case <-ctx.Done():
 		}
 	}
-	pause(x.cfg.Lease / 2)
+	pause(x.lease / 2)
 	held := make(chan struct{})
 	rounds := 0
 	first.link.cutAtNext(cutHeld, func() {
 		before := x.heard("second", isRound)
-		pause(x.cfg.Lease * 7 / 10)
+		pause(x.lease * 7 / 10)
 		rounds = x.heard("second", isRound) - before
 		close(held)
 	})
 	g.release()
 	select {
 	case <-held:
-	case <-time.After(2 * x.cfg.Lease): // a statement step has no COMMIT of its own to hold
+	case <-time.After(2 * x.lease): // a statement step has no COMMIT of its own to hold
 		first.link.cutAtNext(cutNone, nil)
 		first.link.resume()
 		return nil
@@ -241,7 +247,7 @@ func (x *scene[T]) slowCommit(ctx context.Context, step int) error {
 	return nil
 }
 
-func (x *scene[T]) heard(process string, match func(workers.Event) bool) int {
+func (x *scene) heard(process string, match func(workers.Event) bool) int {
 	x.rec.mu.Lock()
 	defer x.rec.mu.Unlock()
 	return x.rec.count(process, match)

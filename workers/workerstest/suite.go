@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"testing"
 	"time"
 
 	"github.com/google/uuid"
@@ -17,10 +18,9 @@ import (
 	"github.com/weirqueue/weir/jobs"
 )
 
-// suite is one conformance run of a kind.
-type suite[T any] struct {
-	cfg    Config[T]
-	steps  []jobs.Step
+// suite is one conformance run of a subject.
+type suite struct {
+	subject
 	client *jobs.Client
 	river  *river.Client[pgx.Tx]
 	runs   int
@@ -28,31 +28,41 @@ type suite[T any] struct {
 	takeovers, refusals, resolved int
 }
 
-func newSuite[T any](cfg Config[T]) (*suite[T], error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
+func newSuite(sub subject) (*suite, error) {
 	quiet := slog.New(slog.DiscardHandler)
-	client, err := jobs.NewClient(cfg.Pool, &jobs.Config{Schema: cfg.Schema, Logger: quiet})
+	client, err := jobs.NewClient(sub.pool, &jobs.Config{Schema: sub.schema, Logger: quiet})
 	if err != nil {
 		return nil, err
 	}
-	riverClient, err := river.NewClient(riverpgxv5.New(cfg.Pool), &river.Config{Schema: cfg.Schema, Logger: quiet})
+	riverClient, err := river.NewClient(riverpgxv5.New(sub.pool), &river.Config{Schema: sub.schema, Logger: quiet})
 	if err != nil {
 		return nil, err
 	}
-	return &suite[T]{cfg: cfg, steps: cfg.Kind.Steps(), client: client, river: riverClient}, nil
+	return &suite{subject: sub, client: client, river: riverClient}, nil
+}
+
+// run runs every scenario as a subtest, one after the other.
+func (s *suite) run(t *testing.T) {
+	t.Helper()
+	for _, sc := range s.scenarios() {
+		t.Run(sc.name, func(t *testing.T) {
+			if err := s.play(t.Context(), sc); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Logf("workerstest: %d takeovers, %d writes of replaced owners refused, %d unknown commits resolved",
+		s.takeovers, s.refusals, s.resolved)
 }
 
 // scene is one scenario while it is played.
-type scene[T any] struct {
-	*suite[T]
+type scene struct {
+	*suite
 	rec       *record
 	processes []*process
 	gates     []*gate
 	run       jobs.RunID
-	payload   T
+	task      task
 	// twice is the step whose function may be called again; -1 is none.
 	twice int
 	// mayFail says that the run may end as failed with outcome_unknown.
@@ -62,10 +72,10 @@ type scene[T any] struct {
 const patience = 45 * time.Second
 
 // play plays a scenario and looks at what is left of it.
-func (s *suite[T]) play(ctx context.Context, sc scenario[T]) error {
+func (s *suite) play(ctx context.Context, sc scenario) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	x := &scene[T]{suite: s, rec: newRecord(), payload: s.cfg.Payload(s.runs), twice: -1}
+	x := &scene{suite: s, rec: newRecord(), task: s.task(s.runs), twice: -1}
 	s.runs++
 	err := sc.play(ctx, x)
 	var run *jobs.Run
@@ -77,6 +87,9 @@ func (s *suite[T]) play(ctx context.Context, sc scenario[T]) error {
 	}
 	for _, g := range x.gates {
 		g.release()
+	}
+	for _, p := range x.processes {
+		p.quit()
 	}
 	for _, p := range x.processes {
 		err = errors.Join(err, p.shutDown())
@@ -94,8 +107,8 @@ func (s *suite[T]) play(ctx context.Context, sc scenario[T]) error {
 }
 
 // start adds a process to the fleet.
-func (x *scene[T]) start(ctx context.Context, name string, wrap around) (*process, error) {
-	p, err := startProcess(ctx, &x.cfg, name, x.rec, wrap)
+func (x *scene) start(ctx context.Context, name string, wrap around) (*process, error) {
+	p, err := startProcess(ctx, &x.subject, name, x.rec, wrap)
 	if err != nil {
 		return nil, err
 	}
@@ -108,22 +121,20 @@ func (x *scene[T]) start(ctx context.Context, name string, wrap around) (*proces
 	return p, err
 }
 
-func (x *scene[T]) hold(step int, after bool) *gate {
+func (x *scene) hold(step int, after bool) *gate {
 	g := newGate(step, after)
 	x.gates = append(x.gates, g)
 	return g
 }
 
-func (x *scene[T]) enqueue(ctx context.Context) error {
-	res, err := x.client.Enqueue(ctx, x.cfg.Kind.Of(x.payload), nil)
-	if err == nil {
-		x.run = res.Run.ID
-	}
+func (x *scene) enqueue(ctx context.Context) error {
+	var err error
+	x.run, err = x.task.enqueue(ctx, x.client)
 	return err
 }
 
 // begin starts the first process, enqueues the run, and waits until it is held at g.
-func (x *scene[T]) begin(ctx context.Context, g *gate) (*process, error) {
+func (x *scene) begin(ctx context.Context, g *gate) (*process, error) {
 	first, err := x.start(ctx, "first", g.around)
 	if err != nil {
 		return nil, err
@@ -140,7 +151,7 @@ func (x *scene[T]) begin(ctx context.Context, g *gate) (*process, error) {
 }
 
 // why says what the run looks like when it did not get where it should.
-func (x *scene[T]) why() error {
+func (x *scene) why() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	run, err := x.client.Get(ctx, x.run)
@@ -153,18 +164,18 @@ func (x *scene[T]) why() error {
 
 // expire ends the lease of the run's owner, as if the owner had been frozen for that long, until somebody has reaped
 // it: a heartbeat that comes in between renews it.
-func (x *scene[T]) expire(ctx context.Context) error {
+func (x *scene) expire(ctx context.Context) error {
 	run, err := x.client.Get(ctx, x.run)
 	if err != nil {
 		return err
 	}
 	for {
-		_, err := x.cfg.Pool.Exec(ctx, `update weir.run set lease_expires_at = clock_timestamp() - interval '1 ms'
+		_, err := x.pool.Exec(ctx, `update weir.run set lease_expires_at = clock_timestamp() - interval '1 ms'
 			where id = $1 and attempt = $2 and lease_expires_at is not null`, uuid.UUID(x.run), run.Attempt)
 		if err != nil {
 			return err
 		}
-		short, cancel := context.WithTimeout(ctx, x.cfg.Lease/8)
+		short, cancel := context.WithTimeout(ctx, x.lease/8)
 		err = x.reaped(short)
 		cancel()
 		if err == nil || ctx.Err() != nil {
@@ -177,12 +188,12 @@ func (x *scene[T]) expire(ctx context.Context) error {
 	}
 }
 
-func (x *scene[T]) reaped(ctx context.Context) error {
+func (x *scene) reaped(ctx context.Context) error {
 	return x.rec.await(ctx, "the lease was reaped", func() bool { return x.rec.count("", isReaped) > 0 })
 }
 
 // replaced waits until the second process has begun the step, or something after it, or the run has ended.
-func (x *scene[T]) replaced(ctx context.Context) error {
+func (x *scene) replaced(ctx context.Context) error {
 	for {
 		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 		err := x.rec.await(short, "somebody else went on", func() bool {
@@ -204,16 +215,16 @@ func (x *scene[T]) replaced(ctx context.Context) error {
 }
 
 // refused waits until the first process has learned that its write does not count.
-func (x *scene[T]) refused(ctx context.Context) error {
+func (x *scene) refused(ctx context.Context) error {
 	return x.rec.await(ctx, "the replaced owner's write was refused", func() bool { return x.rec.count("first", isRefused) > 0 })
 }
 
 // ring rings n doorbells more for the run.
-func (x *scene[T]) ring(ctx context.Context, n int) error {
-	return pgx.BeginFunc(ctx, x.cfg.Pool, func(tx pgx.Tx) error {
+func (x *scene) ring(ctx context.Context, n int) error {
+	return pgx.BeginFunc(ctx, x.pool, func(tx pgx.Tx) error {
 		rung := make([]fencing.Rung, n)
 		for i := range rung {
-			rung[i] = fencing.Rung{Run: uuid.UUID(x.run), Kind: x.cfg.Kind.Name(), Queue: x.cfg.Kind.Queue(), Priority: 1}
+			rung[i] = fencing.Rung{Run: uuid.UUID(x.run), Kind: x.kind, Queue: x.queue, Priority: 1}
 		}
 		_, err := doorbell.New(x.river).Ring(ctx, tx, rung)
 		return err

@@ -10,38 +10,39 @@ import (
 	"slices"
 
 	"github.com/weirqueue/weir/jobs"
+	"github.com/weirqueue/weir/workers"
 )
 
 // verify looks at what is left of a run whose processes have all ended.
-func (x *scene[T]) verify(ctx context.Context, run *jobs.Run) error {
+func (x *scene) verify(ctx context.Context, run *jobs.Run) error {
 	faults := x.verifyCalls()
 	if x.mayFail && run.Status == "failed" && run.ErrorCode == "outcome_unknown" {
 		return errors.Join(faults...)
 	}
-	if run.Status != "succeeded" {
-		return errors.Join(append(faults, fmt.Errorf("it is %s, not succeeded: %s: %s", run.Status, run.ErrorCode, run.ErrorMessage))...)
+	if run.Status != x.succeeded {
+		return errors.Join(append(faults, fmt.Errorf("it is %s, not %s: %s: %s", run.Status, x.succeeded, run.ErrorCode, run.ErrorMessage))...)
 	}
 	receipts, err := x.client.Receipts(ctx, run.ID)
 	if err != nil {
 		return err
 	}
 	for i, step := range x.steps {
-		if i >= len(receipts) || receipts[i].StepName != step.Name || receipts[i].Outcome != "ok" {
-			faults = append(faults, fmt.Errorf("step %s has no receipt that is ok: %+v", step.Name, receipts))
+		if i >= len(receipts) || receipts[i].StepName != step.Name || receipts[i].Outcome != "ok" || receipts[i].Effect != string(step.Effect) {
+			faults = append(faults, fmt.Errorf("step %s (%s) has no receipt that is ok: %+v", step.Name, step.Effect, receipts))
 			break
 		}
 	}
 	if n := len(receipts); n > 0 && !sameJSON(receipts[n-1].Output, run.Output) {
 		faults = append(faults, fmt.Errorf("the run's output %s is not that of its last step, %s", run.Output, receipts[n-1].Output))
 	}
-	if err := x.cfg.Check(ctx, x.cfg.Pool, run, x.payload); err != nil {
+	if err := x.task.check(ctx, run, receipts, x.rec.calls); err != nil {
 		faults = append(faults, fmt.Errorf("Check: %w", err))
 	}
 	return errors.Join(faults...)
 }
 
 // verifyCalls looks at which functions were called, and how often.
-func (x *scene[T]) verifyCalls() []error {
+func (x *scene) verifyCalls() []error {
 	x.rec.mu.Lock()
 	defer x.rec.mu.Unlock()
 	var faults []error
@@ -54,7 +55,8 @@ func (x *scene[T]) verifyCalls() []error {
 	for i, step := range x.steps {
 		var acts []*call
 		for _, c := range x.rec.calls {
-			if c.Step == i && !c.Asking {
+			// What surely did not happen may be done again.
+			if c.Step == i && !c.Asking && !errors.Is(c.err, workers.ErrNotSent) {
 				acts = append(acts, c)
 			}
 		}
@@ -68,7 +70,7 @@ func (x *scene[T]) verifyCalls() []error {
 		if len(acts) > limit {
 			faults = append(faults, fmt.Errorf("step %s was executed %d times, at most %d was called for", step.Name, len(acts), limit))
 		}
-		if step.Effect == jobs.Idempotent && !slices.Contains(x.cfg.OutputsVary, step.Name) {
+		if step.Effect == jobs.Idempotent && !slices.Contains(x.outputsVary, step.Name) {
 			faults = append(faults, sameOutputs(step.Name, acts)...)
 		}
 	}

@@ -63,12 +63,9 @@ type Config[T any] struct {
 	OutputsVary []string
 }
 
-// stepTimes is how many leases a step may take in the suite.
-const stepTimes = 3
-
 func (c Config[T]) withDefaults() Config[T] {
 	if c.Lease == 0 {
-		c.Lease = 2 * time.Second
+		c.Lease = defaultLease
 	}
 	if c.Check == nil {
 		c.Check = func(context.Context, *pgxpool.Pool, *jobs.Run, T) error { return nil }
@@ -96,17 +93,13 @@ func (c Config[T]) validate() error {
 // Run runs every scenario as a subtest, one after the other: about 15 s for each step of the kind.
 func Run[T any](t *testing.T, cfg Config[T]) {
 	t.Helper()
-	s, err := newSuite(cfg)
+	sub, err := cfg.subject()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, sc := range s.scenarios() {
-		t.Run(sc.name, func(t *testing.T) {
-			if err := s.play(t.Context(), sc); err != nil {
-				t.Error(err)
-			}
-		})
+	s, err := newSuite(sub)
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Logf("workerstest: %d takeovers, %d writes of replaced owners refused, %d unknown commits resolved",
-		s.takeovers, s.refusals, s.resolved)
+	s.run(t)
 }
