@@ -126,14 +126,15 @@ func (t *try) adopt(ctx context.Context, s boundStep, last bool) (done bool, res
 
 // statement executes a step of one statement, with fence and receipt in the same: one round trip, one commit.
 func (t *try) statement(ctx context.Context, s boundStep, last bool) (result, bool) {
-	sql, err := s.impl.statement(ctx, t.in(s))
-	if err != nil {
-		return t.failed(s, err), true
-	}
-	if ctx.Err() != nil {
-		return interrupted(s.Step, "interrupted", context.Cause(ctx)), true
-	}
 	for range maxRepeats {
+		// Written down anew for each repeat: it may hold the attempt, which a doubt raises.
+		sql, err := s.impl.statement(ctx, t.in(s))
+		if err != nil {
+			return t.failed(s, err), true
+		}
+		if ctx.Err() != nil {
+			return interrupted(s.Step, "interrupted", context.Cause(ctx)), true
+		}
 		sent := time.Now()
 		out, err := t.statementOnce(ctx, s, sql, last)
 		switch {

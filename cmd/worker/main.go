@@ -19,6 +19,7 @@ type CLI struct {
 	Run     RunCommand     `cmd:"" help:"Run a process of the fleet until SIGTERM or SIGINT."`
 	Migrate MigrateCommand `cmd:"" help:"Bring the database to the schema that this version needs."`
 	Demo    DemoCommand    `cmd:"" help:"Show deliveries, a retry, a killed worker and its takeover, with nothing set up by hand."`
+	Drill   DrillCommand   `cmd:"" help:"Prove the guarantees: real workers under SIGKILL, SIGSTOP and broken connections, then a check of every record."`
 }
 
 func main() {

@@ -34,6 +34,7 @@ type cluster struct {
 	as       account
 	durable  bool
 	settings map[string]string
+	env      []string
 }
 
 func (c *cluster) path(name string) string { return filepath.Join(c.dir, name) }
@@ -173,6 +174,9 @@ func (c *cluster) start(ctx context.Context) error {
 	}
 	// Without -l the server would inherit our pipe, and reading pg_ctl's output would last as long as the server.
 	cmd := c.as.command(ctx, c.bin.path("pg_ctl"), "start", "-w", "-s", "-t", seconds(startTimeout), "-D", c.data(), "-l", log)
+	if len(c.env) > 0 {
+		cmd.Env = append(cmd.Environ(), c.env...)
+	}
 	if out, err := cmd.CombinedOutput(); err != nil {
 		said, _ := os.ReadFile(log)
 		return fmt.Errorf("pg_ctl start: %w: %s", err, lastLines(append(out, said...)))

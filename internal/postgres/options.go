@@ -21,6 +21,10 @@ type Options struct {
 	// Settings are added to the server's configuration. They hold for a start: a server that is already running keeps
 	// those that it was started with. Defaults: no network, 300 connections, UTC.
 	Settings map[string]string
+
+	// Env is added to the environment of the server, as "NAME=value": how tests give it another clock. Like Settings it
+	// holds for a start.
+	Env []string
 }
 
 var clusterName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,29}$`)

@@ -113,7 +113,7 @@ func open(ctx context.Context, opts Options) (*cluster, error) {
 	if home, err = filepath.EvalSymlinks(home); err != nil {
 		return nil, err
 	}
-	c := &cluster{bin: bin, as: as, durable: opts.Durable, settings: opts.Settings}
+	c := &cluster{bin: bin, as: as, durable: opts.Durable, settings: opts.Settings, env: opts.Env}
 	if opts.Ephemeral {
 		removeStale(ctx, home, as)
 		c.dir, err = os.MkdirTemp(home, ephemeralPrefix)

@@ -77,3 +77,9 @@ func joined(faults ...error) error {
 
 // ValidatePort reports a port that is none. 0 asks for a free one.
 func ValidatePort(variable string, v Int) error { return joined(v.check(variable, 0, 65535)) }
+
+// ValidateDrill checks the numbers of a drill.
+func ValidateDrill(duration Duration, workers Int, lease Duration) error {
+	return joined(duration.check("--duration", 5*time.Second, 24*time.Hour), workers.check("--workers", 2, 20),
+		lease.check("--lease", time.Second, time.Minute))
+}

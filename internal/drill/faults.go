@@ -1,0 +1,168 @@
+package drill
+
+import (
+	"context"
+	"errors"
+	"syscall"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirqueue/weir/internal/faultproxy"
+	"github.com/weirqueue/weir/internal/postgres"
+)
+
+var errTampered = errors.New("drill: the database let a frozen payload be changed")
+
+// kill ends the process at once, and another one takes its place.
+func (n *nemesis) kill(s *slot) bool {
+	s.signal(syscall.SIGKILL, true)
+	if !s.gone(10 * time.Second) {
+		return false
+	}
+	return n.respawn(s)
+}
+
+// term is a deploy: the process may finish what it does, and hands over the rest.
+func (n *nemesis) term(s *slot) bool {
+	s.end(15 * time.Second)
+	return n.respawn(s)
+}
+
+func (n *nemesis) respawn(s *slot) bool {
+	if err := n.fleet.spawn(s, n.roll(n.programs)); err != nil {
+		n.say("%v", err)
+		return false
+	}
+	return true
+}
+
+// freeze stops the process for longer than its leases.
+func (n *nemesis) freeze(ctx context.Context, s *slot) {
+	s.signal(syscall.SIGSTOP, false)
+	sleep(ctx, n.beyondLease())
+	s.signal(syscall.SIGCONT, false)
+}
+
+// trapTime is how long a fault waits for its place to come by.
+const trapTime = 1500 * time.Millisecond
+
+// freezeAt stops the process at an exact place, or anywhere when it does not come by there. What it had sent by then is
+// with the server. It returns what was done.
+func (n *nemesis) freezeAt(ctx context.Context, what string, s *slot) string {
+	at := map[string]faultproxy.Point{
+		faultStopBegin: faultproxy.AtBegin, faultStopHold: faultproxy.AtCommit, faultStopAfter: faultproxy.AtCommit, faultStopBeat: faultproxy.AtBeat,
+	}[what]
+	reached, thawed := make(chan struct{}), make(chan struct{})
+	s.proxy.Set(at, func() faultproxy.Verdict {
+		s.signal(syscall.SIGSTOP, false)
+		close(reached)
+		if what == faultStopHold {
+			<-thawed // the fence's lock is held, and the COMMIT comes when the process wakes up
+		}
+		return faultproxy.Forward
+	})
+	defer close(thawed)
+	select {
+	case <-reached:
+	case <-time.After(trapTime):
+		if s.proxy.Unset(at) {
+			n.freeze(ctx, s)
+			return faultStop
+		}
+		<-reached
+	}
+	sleep(ctx, n.beyondLease())
+	s.signal(syscall.SIGCONT, false)
+	return what
+}
+
+// cutAt cuts one connection at an exact place.
+func (n *nemesis) cutAt(ctx context.Context, what string, s *slot) bool {
+	at, verdict := faultproxy.AtCommit, faultproxy.CutBefore
+	switch what {
+	case faultCutAfter:
+		verdict = faultproxy.CutAfter
+	case faultCutWrite:
+		at, verdict = faultproxy.AtWrite, faultproxy.CutAfter
+	}
+	reached := make(chan struct{})
+	s.proxy.Set(at, func() faultproxy.Verdict {
+		close(reached)
+		return verdict
+	})
+	select {
+	case <-reached:
+		return true
+	case <-ctx.Done():
+	case <-time.After(trapTime):
+	}
+	return !s.proxy.Unset(at)
+}
+
+// terminate ends one of the worker's sessions on the server.
+func (n *nemesis) terminate(ctx context.Context, s *slot) bool {
+	pids := s.proxy.Backends()
+	if len(pids) == 0 {
+		return false
+	}
+	var ok bool
+	err := n.pool.QueryRow(ctx, "select pg_terminate_backend($1)", int64(pids[n.roll(len(pids))])).Scan(&ok)
+	return err == nil && ok
+}
+
+// lock holds the row of a run that the worker owns: heartbeats, fences and the reaper must live with that.
+func (n *nemesis) lock(ctx context.Context, s *slot) (bool, []string) {
+	worker := s.name()
+	hold := n.between(n.lease/10, n.lease*3/10)
+	if n.roll(3) == 0 {
+		hold = n.lease + n.between(n.lease/10, n.lease/3)
+	}
+	var runs []string
+	err := pgx.BeginFunc(ctx, n.pool, func(tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, `select r.id::text from weir.run r where r.lease_expires_at is not null and r.id in
+			(select run_id from weir_drill.history where worker = $1 and what = 'run' order by seq desc limit 20)
+			limit 1 for no key update of r skip locked`, worker)
+		if err != nil {
+			return err
+		}
+		if runs, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(runs) == 0 {
+			return err
+		}
+		sleep(ctx, hold)
+		return nil
+	})
+	return err == nil && len(runs) > 0, runs
+}
+
+// tamper tries to change what a live run was asked to do.
+func (n *nemesis) tamper(ctx context.Context) bool {
+	tag, err := n.pool.Exec(ctx, `update weir.payload set body = body || '\x20'::bytea
+		where run_id = (select id from weir.run where finished_at is null and lease_expires_at is null limit 1)`)
+	if err == nil && tag.RowsAffected() > 0 {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.broken = append(n.broken, "a payload was changed")
+	}
+	return err != nil && ctx.Err() == nil
+}
+
+// restarts stops the database now and then, and starts it again.
+func (n *nemesis) restarts(ctx context.Context) {
+	for {
+		sleep(ctx, n.between(18*time.Second, 26*time.Second))
+		if ctx.Err() != nil {
+			return
+		}
+		mode := postgres.Fast
+		if n.roll(2) == 0 {
+			mode = postgres.Immediate
+		}
+		from := n.clock()
+		if err := n.server.Restart(context.WithoutCancel(ctx), mode); err != nil {
+			n.say("restart PostgreSQL: %v", err)
+			return
+		}
+		n.note(Fault{What: faultRestart, From: from, Until: n.clock()})
+	}
+}

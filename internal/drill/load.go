@@ -1,0 +1,82 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/weirqueue/weir/jobs"
+)
+
+// load keeps so many runs of each subject unfinished at a time that every fault meets some, and few enough that a run
+// that is taken over finds a free worker.
+type load struct {
+	pool        *pgxpool.Pool
+	client      *jobs.Client
+	subjects    []Subject
+	outstanding int
+	asked       int64
+	say         func(format string, args ...any)
+}
+
+// run enqueues until ctx ends. An outage of the database is waited for.
+func (l *load) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		for _, s := range l.subjects {
+			if err := l.fill(ctx, s); err != nil && ctx.Err() == nil {
+				sleep(ctx, 200*time.Millisecond)
+			}
+		}
+		sleep(ctx, 50*time.Millisecond)
+	}
+}
+
+// fill brings a subject up to its number of unfinished runs, each asked for in a transaction that notes it.
+func (l *load) fill(ctx context.Context, s Subject) error {
+	var live int
+	err := l.pool.QueryRow(ctx, `select count(*) from weir_drill.asked a join weir.run r on r.id = a.run_id
+		where a.kind = $1 and r.finished_at is null`, s.Kind()).Scan(&live)
+	if err != nil {
+		return err
+	}
+	for range l.outstanding - live {
+		n := l.asked + 1
+		err := pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error {
+			id, err := s.Enqueue(ctx, tx, l.client, n)
+			if err == nil {
+				_, err = tx.Exec(ctx, "insert into weir_drill.asked (run_id, kind, n) values ($1, $2, $3)", uuid.UUID(id), s.Kind(), n)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		l.asked = n
+	}
+	return nil
+}
+
+// drain waits until every run is terminal. It returns how many are not when the patience is at its end.
+func (l *load) drain(ctx context.Context, patience time.Duration) (left int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		err := l.pool.QueryRow(ctx, `select count(*) from weir_drill.asked a left join weir.run r on r.id = a.run_id
+			where r.finished_at is null`).Scan(&left)
+		if err == nil && left == 0 {
+			return 0, nil
+		}
+		select {
+		case <-ctx.Done():
+			if left > 0 {
+				return left, nil
+			}
+			return left, fmt.Errorf("drill: the database does not answer at the end: %w", err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
