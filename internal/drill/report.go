@@ -76,10 +76,20 @@ func (r *Report) Print(w io.Writer) error {
 		name  string
 		value any
 	}{
-		{"runs", r.Runs}, {"steps", r.Steps}, {"effects", r.Effects}, {"duplicate effects", r.DuplicateEffects}, {"lost runs", r.LostRuns},
-		{"stale commits", r.StaleCommits}, {"takeovers", r.Takeovers}, {"fence refusals", r.FenceRefusals}, {"kills", r.Kills},
-		{"stops", r.Stops}, {"cuts", r.Cuts}, {"unprovoked takeovers", r.Unprovoked},
-		{"slowest recovery", fmt.Sprintf("%.2f s", r.MaxRecoveryS)}, {"slowest after SIGKILL", fmt.Sprintf("%.2f s", r.MaxKillRecoveryS)},
+		{"runs", r.Runs},
+		{"steps", r.Steps},
+		{"effects", r.Effects},
+		{"duplicate effects", r.DuplicateEffects},
+		{"lost runs", r.LostRuns},
+		{"stale commits", r.StaleCommits},
+		{"takeovers", r.Takeovers},
+		{"fence refusals", r.FenceRefusals},
+		{"kills", r.Kills},
+		{"stops", r.Stops},
+		{"cuts", r.Cuts},
+		{"unprovoked takeovers", r.Unprovoked},
+		{"slowest recovery", fmt.Sprintf("%.2f s", r.MaxRecoveryS)},
+		{"slowest after SIGKILL", fmt.Sprintf("%.2f s", r.MaxKillRecoveryS)},
 	} {
 		fmt.Fprintf(t, "%s\t%v\n", row.name, row.value)
 	}

@@ -155,7 +155,7 @@ func (r *refusals) write(ctx context.Context, url string) {
 	defer cancel()
 	conn, err := pgx.Connect(ctx, url)
 	if err == nil {
-		defer conn.Close(ctx)
+		defer func() { _ = conn.Close(ctx) }()
 		_, err = conn.CopyFrom(ctx, pgx.Identifier{"weir_drill", "refusal"}, []string{"worker", "run_id", "attempt", "write"}, pgx.CopyFromRows(rows))
 	}
 	if err != nil {

@@ -70,7 +70,7 @@ type reader struct {
 }
 
 func newReader(startup frame) *reader {
-	return &reader{beats: bytes.Contains(startup.raw, []byte("heartbeat")), receipts: map[string]bool{}}
+	return &reader{beats: bytes.Contains(startup.raw, []byte("weir heartbeat")), receipts: map[string]bool{}}
 }
 
 var (
