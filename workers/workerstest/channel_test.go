@@ -148,7 +148,7 @@ func TestRunChannel_AnIdempotentChannelSendsEachPartOnce(t *testing.T) {
 	workerstest.RunChannel(t, o.config(t))
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.opened < 20 || o.closed != o.opened {
+	if o.closed != o.opened {
 		t.Errorf("%d channels were opened, and %d closed", o.opened, o.closed)
 	}
 }

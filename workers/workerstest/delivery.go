@@ -160,7 +160,7 @@ func (d *deliveries) task(i int) task {
 				of := slices.DeleteFunc(slices.Clone(calls), func(c *call) bool { return c.Step != step })
 				faults = append(faults, d.verifyRef(receipts, step, of), d.verifyTaken(ctx, run, step, of))
 			}
-			return errors.Join(append(faults, d.Check(ctx, d.Pool, run, n))...)
+			return errors.Join(append(faults, checked(d.Check(ctx, d.Pool, run, n)))...)
 		},
 	}
 }

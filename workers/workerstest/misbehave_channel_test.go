@@ -139,6 +139,38 @@ func TestRunChannel_AChannelThatMisbehavesFails(t *testing.T) {
 	}
 }
 
+// What a channel may do: say that it did not send, and send later; call the same message by another name, where the suite
+// was told so.
+func TestRunChannel_WhatAChannelMayDo(t *testing.T) {
+	t.Parallel()
+	o := newOffice()
+	var mu sync.Mutex
+	n := 0
+	o.bend = func(p *post) {
+		send := p.send
+		p.send = func(ctx context.Context, m channel.Message) (channel.Sent, error) {
+			mu.Lock()
+			n++
+			later := n == 1
+			mu.Unlock()
+			if later {
+				return channel.Sent{}, channel.Throttled(0, "full", errors.New("no pigeon is free"))
+			}
+			_, err := send(ctx, m)
+			return channel.Sent{ExternalRef: rand.Text()}, err
+		}
+	}
+	cfg := o.config(t)
+	cfg.RefsVary = true
+	errs, err := workerstest.PlayChannel(t.Context(), cfg, "nothing happens", "part_1/takeover inside")
+	require.NoError(t, err)
+	require.Len(t, errs, 2)
+	for scenario, err := range errs {
+		require.NoError(t, err, scenario)
+	}
+	require.GreaterOrEqual(t, n, 6, "a try that was put off, two parts, and two parts of which one was taken over")
+}
+
 func TestRunChannel_WrongConfigurationNamesWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	_, err := workerstest.PlayChannel(t.Context(), workerstest.ChannelConfig{Lease: 1}, "")

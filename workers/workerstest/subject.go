@@ -2,6 +2,7 @@ package workerstest
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -43,6 +44,13 @@ type stepScenario struct {
 	play func(ctx context.Context, x *scene, step int) error
 }
 
+func checked(err error) error {
+	if err != nil {
+		return fmt.Errorf("Check: %w", err)
+	}
+	return nil
+}
+
 const (
 	defaultLease = 2 * time.Second
 	// stepTimes is how many leases a step may take in the suite.
@@ -78,7 +86,7 @@ func (c Config[T]) subject() (subject, error) {
 					return id, err
 				},
 				check: func(ctx context.Context, run *jobs.Run, _ []jobs.Receipt, _ []*call) error {
-					return c.Check(ctx, c.Pool, run, payload)
+					return checked(c.Check(ctx, c.Pool, run, payload))
 				},
 			}
 		},

@@ -36,7 +36,7 @@ func (x *scene) verify(ctx context.Context, run *jobs.Run) error {
 		faults = append(faults, fmt.Errorf("the run's output %s is not that of its last step, %s", run.Output, receipts[n-1].Output))
 	}
 	if err := x.task.check(ctx, run, receipts, x.rec.calls); err != nil {
-		faults = append(faults, fmt.Errorf("Check: %w", err))
+		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
 }

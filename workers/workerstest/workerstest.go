@@ -1,5 +1,5 @@
-// Package workerstest is a conformance suite for kinds of an application's own. It runs a kind in several processes of
-// a fleet at once and does to them what production does: doorbells that ring twice, owners that are replaced before,
+// Package workerstest is a conformance suite for kinds of an application's own, and for the channels of notification
+// deliveries. It runs a kind in several processes of a fleet at once and does to them what production does: doorbells that ring twice, owners that are replaced before,
 // inside and after every step, partitions, crashes, lost answers to a COMMIT. After each it asks the application
 // whether its effects are as they should be:
 //
@@ -21,6 +21,26 @@
 // What Check must find, since only it knows the effects: a transactional step that writes through another connection
 // than its tx, or that has an effect outside, and so has its effect twice; a provider that does not honour the key. Check
 // sees too few effects as well as too many, if it counts.
+//
+// RunChannel does the same to a channel, the built-in ones or one of the application's own, and Weir's own pass it. A
+// message is a step, and each part of one in parts is one:
+//
+//	func TestPager(t *testing.T) {
+//		workerstest.RunChannel(t, workerstest.ChannelConfig{
+//			Pool: pool,
+//			Channel: func() (channel.Channel, error) { return pager.New(provider.URL) }, // one for each process
+//			Notification: func(i int) jobs.Notification {
+//				return jobs.Notification{To: []jobs.Recipient{{Channel: "pager", Address: strconv.Itoa(i)}}, Text: "hello"}
+//			},
+//			Taken:   func(ctx context.Context, m channel.Message) (int, error) { return provider.Count(m.IdempotencyKey) },
+//			Silence: func() (end func()) { return provider.Hang() },
+//		})
+//	}
+//
+// Beside what it finds of kinds, it finds a channel that sends although its context has ended, whose effect is not constant,
+// or whose references do not fit into a receipt. From Taken it learns of one that says sent of what was not, or not sent of
+// what was; that sends twice in one call, or sends an earlier part again; that does not hand on its key. With Silence it sees
+// a Send that waits on when its context has ended.
 //
 // What nobody finds here: effects that Check does not look at; a machine that is frozen as a whole, or a clock that
 // jumps (Weir's own drill does these to real processes); a failover that loses commits.
