@@ -45,14 +45,13 @@ const (
 	faultRestart   = "restart"
 )
 
-// families are what a hand is dealt from. Kills and stops prove most.
+// families are what a hand is dealt from.
 var families = map[string][]string{
-	"kill":  {faultKill},
 	"stop":  {faultStop, faultStop, faultStopBegin, faultStopHold, faultStopAfter, faultStopBeat},
 	"other": {faultCut, faultCutBefore, faultCutAfter, faultCutWrite, faultBlackhole, faultDelay, faultTerminate, faultTerm, faultLock, faultLock, faultTamper},
 }
 
-var hand = []string{"kill", "kill", "kill", "stop", "stop", "stop", "other", "other"}
+var hand = []string{"stop", "stop", "stop", "other", "other"}
 
 // nemesis breaks things, by a seed.
 type nemesis struct {
@@ -73,13 +72,22 @@ type nemesis struct {
 	broken []string // what a tampering was not refused
 }
 
-// run breaks things in several lanes until ctx ends: half of the fleet at most is broken at a time.
+// run breaks things in several lanes until ctx ends. Half of the fleet at most is stopped or cut off at a time; one
+// more may just have been killed.
 func (n *nemesis) run(ctx context.Context) {
 	var lanes sync.WaitGroup
 	for range max(1, len(n.fleet.slots)/2) {
 		lanes.Go(func() {
 			for ctx.Err() == nil {
-				n.once(ctx)
+				n.once(ctx, n.choose())
+			}
+		})
+	}
+	if n.allowed(faultKill) {
+		lanes.Go(func() {
+			for ctx.Err() == nil {
+				sleep(ctx, n.between(800*time.Millisecond, 1800*time.Millisecond))
+				n.once(ctx, faultKill)
 			}
 		})
 	}
@@ -160,10 +168,17 @@ func (n *nemesis) note(f Fault) {
 	n.counts[f.What]++
 }
 
-func (n *nemesis) once(ctx context.Context) {
-	what := n.choose()
+func (n *nemesis) once(ctx context.Context, what string) {
+	if ctx.Err() != nil {
+		return
+	}
 	s := n.take()
-	if s == nil || what == "" {
+	if s == nil {
+		sleep(ctx, 50*time.Millisecond)
+		return
+	}
+	if what == "" { // nothing of this lane is allowed
+		n.giveBack(s)
 		sleep(ctx, 50*time.Millisecond)
 		return
 	}

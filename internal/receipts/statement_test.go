@@ -73,7 +73,7 @@ func TestStatementStep_IsEndedByTheServer(t *testing.T) {
 		return f
 	}
 	var pgErr *pgconn.PgError
-	_, err := short("select pg_sleep(60)::text as slept").Execute(t.Context(), pool)
+	_, err := short("select pg_sleep(8)::text as slept").Execute(t.Context(), pool)
 	require.ErrorAs(t, err, &pgErr)
 	require.Equal(t, "57014", pgErr.Code)
 

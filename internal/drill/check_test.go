@@ -1,0 +1,76 @@
+package drill
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirqueue/weir/jobs"
+)
+
+var began = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func at(s float64) time.Time { return began.Add(time.Duration(s * float64(time.Second))) }
+
+func judged(t *testing.T, faults []Fault, takeovers ...takeover) *Report {
+	t.Helper()
+	r := &Report{}
+	c := &checker{opts: Options{Lease: 2 * time.Second, Reaper: 500 * time.Millisecond}, faults: faults}
+	for _, f := range faults {
+		if f.What == faultRestart {
+			c.outages = append(c.outages, f)
+		}
+	}
+	c.takeovers(&RunRecord{ID: jobs.RunID{1}, Terminal: true, takeovers: takeovers}, r)
+	return r
+}
+
+func TestCheck_RecoveryIsMeasuredFromTheFault(t *testing.T) {
+	t.Parallel()
+	kill := Fault{What: faultKill, Worker: "w1.1", From: at(10), Until: at(10.1)}
+	lost := takeover{worker: "w1.1", since: at(9), at: at(12.2), next: at(12.5)}
+	r := judged(t, []Fault{kill}, lost)
+	require.Empty(t, r.Broken)
+	require.InDelta(t, 2.5, r.MaxRecoveryS, 0.01)
+	require.InDelta(t, 2.5, r.MaxKillRecoveryS, 0.01)
+	require.Equal(t, 1, r.Takeovers)
+
+	late := lost
+	late.next = at(13.7)
+	require.Contains(t, strings.Join(judged(t, []Fault{kill}, late).Broken, "\n"), "3.7s after the fault")
+	stop := kill
+	stop.What = faultStop
+	require.Empty(t, judged(t, []Fault{stop}, late).Broken, "a step's declared time is added for what is not a kill")
+	late.next = at(16.7)
+	require.NotEmpty(t, judged(t, []Fault{stop}, late).Broken)
+	outage := Fault{What: faultRestart, From: at(12), Until: at(15)}
+	require.Empty(t, judged(t, []Fault{kill, outage}, late).Broken, "an outage of the database is nobody's recovery")
+}
+
+func TestCheck_ATakeoverWithoutAFaultIsSeen(t *testing.T) {
+	t.Parallel()
+	lost := takeover{worker: "w1.1", since: at(9), at: at(12.2), next: at(12.5)}
+	require.Equal(t, 1, judged(t, nil, lost).Unprovoked)
+	require.Equal(t, 1, judged(t, []Fault{{What: faultKill, Worker: "w2.1", From: at(10), Until: at(10)}}, lost).Unprovoked, "another worker's fault")
+	require.Equal(t, 1, judged(t, []Fault{{What: faultKill, Worker: "w1.1", From: at(2), Until: at(3)}}, lost).Unprovoked, "before it owned the run")
+	require.Zero(t, judged(t, []Fault{{What: faultLock, Worker: "w1.1", From: at(10), Until: at(11), Runs: []string{jobs.RunID{1}.String()}}}, lost).Unprovoked)
+	require.Equal(t, 1, judged(t, []Fault{{What: faultLock, Worker: "w1.1", From: at(10), Until: at(11), Runs: []string{"another"}}}, lost).Unprovoked)
+	lost.overdue = true
+	require.Zero(t, judged(t, nil, lost).Unprovoked, "its step was hung")
+}
+
+func TestReport_TooLittleIsAFault(t *testing.T) {
+	t.Parallel()
+	r := &Report{Kills: 20, Stops: 20, Takeovers: 50, FenceRefusals: 19}
+	r.prove(time.Minute)
+	require.Len(t, r.Broken, 1)
+	require.Contains(t, r.Broken[0], "only 19 fence refusals")
+	r = &Report{Kills: 5, Stops: 5, Takeovers: 12, FenceRefusals: 5}
+	r.prove(15 * time.Second)
+	require.Empty(t, r.Broken)
+	r = &Report{Kills: 39, Stops: 40, Takeovers: 100, FenceRefusals: 40}
+	r.prove(2 * time.Minute)
+	require.Len(t, r.Broken, 1)
+}
