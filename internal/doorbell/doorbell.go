@@ -43,13 +43,13 @@ func (a Args) Kind() string { return a.kind }
 
 // Bells rings and retires doorbells. It is safe for concurrent use.
 type Bells struct {
-	client        *river.Client[pgx.Tx]
-	retire, erase *fencing.Statement
+	client               *river.Client[pgx.Tx]
+	retire, erase, stamp *fencing.Statement
 }
 
 // New makes bells that ring through client, an insert-only one or any other.
 func New(client *river.Client[pgx.Tx]) *Bells {
-	return &Bells{client: client, erase: fencing.Build("erase doorbells", `
+	return &Bells{client: client, stamp: stampStatement(Table(client.Schema())), erase: fencing.Build("erase doorbells", `
 update `+Table(client.Schema())+` set tags = '{}'
 where args @> jsonb_build_object('run_id', @run::text) and kind like 'weir\_%' and tags <> '{}'`), retire: fencing.Build("retire doorbells", `
 with old as (
@@ -86,13 +86,17 @@ func (b *Bells) Ring(ctx context.Context, tx pgx.Tx, runs []fencing.Rung) ([]int
 			InsertOpts: &river.InsertOpts{MaxAttempts: maxAttempts, Priority: r.Priority, Queue: r.Queue, ScheduledAt: r.At, Tags: r.Tags},
 		}
 	}
-	inserted, err := b.client.InsertManyTx(ctx, tx, params)
+	watched, stamped := watchStamp(ctx)
+	inserted, err := b.client.InsertManyTx(watched, tx, params)
 	if err != nil {
 		return nil, fmt.Errorf("insert doorbells: %w", err)
 	}
 	ids := make([]int64, len(inserted))
 	for i, res := range inserted {
 		ids[i] = res.Job.ID
+	}
+	if !*stamped {
+		return ids, b.hurry(ctx, tx, ids)
 	}
 	return ids, nil
 }

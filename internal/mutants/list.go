@@ -119,6 +119,8 @@ var mutants = []mutant{
 	{"retire any attempt", one(doorbellGo, "(j.state = 'running' and j.attempted_at = d.attempted_at)", "(j.state = 'running')"), doorbellPkg, "Retire_Exactly"},
 	{"retire waits", one(doorbellGo, "order by j.id for update of j skip locked", "order by j.id for update of j"), doorbellPkg, "Retire_LeavesLocked"},
 	{"ring notes on an owner", one(reapGo, "where r.id = d.run and r.lease_expires_at is null", "where r.id = d.run"), doorbellPkg, "Ring_Leaves"},
+	{"ring by the ringer's clock", one("internal/doorbell/clock.go", "p.ScheduledAt = new(time.Time)", "_ = new(time.Time)"), doorbellPkg, "Ring_ByThe"},
+	{"ring by the working client's clock", one(doorbellGo, "if !*stamped {", "if !*stamped && false {"), doorbellPkg, "Ring_ByThe"},
 	{"sweep rings again each tick", one(sweepGo, "and j.scheduled_at > (select clock_timestamp()) + @slack::interval", ""), doorbellPkg, "Sweep_"},
 	{"sweep does not look again", one(sweepGo, "where r.id = any(@runs::uuid[]) and `+dueWhere+` and `+silentWhen+` order by r.id", "where r.id = any(@runs::uuid[]) and (true or `+dueWhere+` and `+silentWhen+`) order by r.id"), doorbellPkg, "Sweep_Looks|Sweep_Two"},
 	{"sweep waits for locks", one(sweepGo, "order by r.id for no key update of r skip locked", "order by r.id for no key update of r"), doorbellPkg, "Sweep_Passes"},
