@@ -159,6 +159,7 @@ func TestList_FiltersAndPages(t *testing.T) {
 			if page.Next == (jobs.RunID{}) {
 				return got
 			}
+			require.NotEqual(t, ids[0], page.Runs[len(page.Runs)-1].ID, "nothing is older, and yet there is a next page")
 			f.After = page.Next
 		}
 		t.Fatal("a listing without end")

@@ -11,6 +11,7 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
 
+	"github.com/weirqueue/weir/internal/drill"
 	"github.com/weirqueue/weir/internal/ui"
 )
 
@@ -24,7 +25,7 @@ func TestConfigurationDoc_IsUpToDate(t *testing.T) {
 	b.WriteString("# Configuration\n\nGenerated from the commands' own structs by `make generate`.\n\n" +
 		"Every setting is an environment variable and a flag. Durations are written like `30s`, `5m` or `24h`. A command that is\n" +
 		"configured badly names every fault at once, with the variable, the value and the bound, and exits with status 2.\n")
-	worker := kong.Must(&CLI{}, kong.Name("worker"))
+	worker := kong.Must(&CLI{}, kong.Name("worker"), drill.Vars())
 	for _, node := range worker.Model.Leaves(true) {
 		writeCommand(&b, "worker "+strings.TrimSpace(strings.TrimPrefix(node.FullPath(), "worker")), node.Help, node.Flags)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/weirqueue/weir/internal/drill"
 	"github.com/weirqueue/weir/internal/settings"
 )
 
@@ -19,15 +20,16 @@ type CLI struct {
 	Run     RunCommand     `cmd:"" help:"Run a process of the fleet until SIGTERM or SIGINT."`
 	Migrate MigrateCommand `cmd:"" help:"Bring the database to the schema that this version needs."`
 	Demo    DemoCommand    `cmd:"" help:"Show deliveries, a retry, a killed worker and its takeover, with nothing set up by hand."`
-	Drill   DrillCommand   `cmd:"" help:"Prove the guarantees: real workers under SIGKILL, SIGSTOP and broken connections, then a check of every record."`
+	Drill   drill.Command  `cmd:"" help:"Prove the guarantees: real workers under SIGKILL, SIGSTOP and broken connections, then a check of every record."`
 }
 
 func main() {
-	var cli CLI
+	cli := CLI{Drill: drill.Command{Subjects: drill.Subjects, Program: "worker drill", Args: []string{"drill"}}}
 	parser := kong.Must(&cli,
 		kong.Name("worker"),
 		kong.Description("Weir: background work that leaves the world in a known state when something dies halfway."),
 		kong.ShortUsageOnError(),
+		drill.Vars(),
 	)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

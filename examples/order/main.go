@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"os/signal"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -16,12 +17,21 @@ import (
 	"github.com/weirqueue/weir/jobs"
 	"github.com/weirqueue/weir/migrations"
 	"github.com/weirqueue/weir/workers"
+	"github.com/weirqueue/weir/workers/drill"
 )
 
 func main() {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	if err := run(ctx, os.Getenv("DATABASE_URL")); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	var err error
+	if len(os.Args) > 1 && os.Args[1] == "drill" {
+		err = drill.Main(ctx, os.Args[1:], drill.Of(orderDrill()))
+	} else {
+		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		err = run(ctx, os.Getenv("DATABASE_URL"))
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -44,7 +54,7 @@ func run(ctx context.Context, url string) error {
 	}
 	provider := startProvider()
 	defer provider.Close()
-	out := Outside{Payments: &Payments{URL: provider.URL}, Mails: &Mails{}}
+	out := provider.outside()
 
 	fleet, err := workers.New(pool, &workers.Config{
 		Kinds: []workers.Binding{BindOrder(workers.KindConfig{}, out)}, Logger: slog.New(slog.DiscardHandler),
@@ -55,12 +65,12 @@ func run(ctx context.Context, url string) error {
 	fleetCtx, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- fleet.Run(fleetCtx) }()
-	err = order(ctx, pool, out)
+	err = order(ctx, pool, provider)
 	stop()
 	return errors.Join(err, <-done)
 }
 
-func order(ctx context.Context, pool *pgxpool.Pool, out Outside) error {
+func order(ctx context.Context, pool *pgxpool.Pool, outside *provider) error {
 	client, err := jobs.NewClient(pool, nil)
 	if err != nil {
 		return err
@@ -86,6 +96,6 @@ func order(ctx context.Context, pool *pgxpool.Pool, out Outside) error {
 	for _, r := range receipts {
 		fmt.Printf("  %-8s %-14s %-3s %s\n", r.StepName, r.Effect, r.Outcome, r.Output)
 	}
-	fmt.Printf("mails to %s: %d\n", o.Mail, out.Mails.to(o.Mail))
+	fmt.Printf("mails to %s: %d\n", o.Mail, outside.mailsTo(o.Mail))
 	return nil
 }

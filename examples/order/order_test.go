@@ -41,7 +41,7 @@ func testPool(t *testing.T) *pgxpool.Pool {
 func TestOrder_SurvivesWhatProductionDoes(t *testing.T) {
 	provider := startProvider()
 	t.Cleanup(provider.Close)
-	out := Outside{Payments: &Payments{URL: provider.URL}, Mails: &Mails{}}
+	out := provider.outside()
 	workerstest.Run(t, workerstest.Config[Order]{
 		Pool: testPool(t),
 		Kind: OrderKind,
@@ -58,7 +58,7 @@ func TestOrder_SurvivesWhatProductionDoes(t *testing.T) {
 			if !provider.charged(run.ID.String() + ":0") {
 				err = errors.Join(err, errors.New("not charged"))
 			}
-			if n := out.Mails.to(o.Mail); n < 1 || n > 2 { // the effect table allows the second one
+			if n := provider.mailsTo(o.Mail); n < 1 || n > 2 { // the effect table allows the second one
 				err = errors.Join(err, fmt.Errorf("%d mails", n))
 			}
 			return err

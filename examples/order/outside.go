@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,19 +40,47 @@ func (p *Payments) Charge(ctx context.Context, key string, cents int) (string, e
 	return answer.Payment, err
 }
 
-// provider is a payment provider in this process.
+// Mails is a client of a mail service.
+type Mails struct{ URL string }
+
+// Send hands a mail over.
+func (m *Mails) Send(ctx context.Context, to, text string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, m.URL+"/mails/"+url.PathEscape(to), strings.NewReader(text))
+	if err != nil {
+		return workers.NotSent(err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err // it may have been taken: a second mail is bearable
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("the mail service said %s", res.Status)
+	}
+	return nil
+}
+
+// provider is all that is outside, in this process: it takes payments and mails.
 type provider struct {
 	*httptest.Server
 	mu       sync.Mutex
 	payments map[string]string
 	cents    int
+	mails    map[string]int
 }
 
 func startProvider() *provider {
-	p := &provider{payments: map[string]string{}}
-	p.Server = httptest.NewServer(http.HandlerFunc(p.charge))
+	p := &provider{payments: map[string]string{}, mails: map[string]int{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /charges", p.charge)
+	mux.HandleFunc("POST /mails/{to}", p.mail)
+	p.Server = httptest.NewServer(mux)
 	return p
 }
+
+func (p *provider) outside() Outside { return outsideAt(p.URL) }
+
+func outsideAt(url string) Outside { return Outside{Payments: &Payments{URL: url}, Mails: &Mails{URL: url}} }
 
 func (p *provider) charge(w http.ResponseWriter, r *http.Request) {
 	var cents int
@@ -69,35 +98,20 @@ func (p *provider) charge(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"payment": p.payments[key]}) // a client that left asks again
 }
 
+func (p *provider) mail(_ http.ResponseWriter, r *http.Request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mails[r.PathValue("to")]++
+}
+
 func (p *provider) charged(key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.payments[key] != ""
 }
 
-// Mails is a mail server in this process.
-type Mails struct {
-	mu   sync.Mutex
-	sent map[string]int
-}
-
-// Send accepts a mail.
-func (m *Mails) Send(to, text string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.sent == nil {
-		m.sent = map[string]int{}
-	}
-	m.sent[to+": "+text]++
-}
-
-func (m *Mails) to(address string) (n int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for mail, count := range m.sent {
-		if strings.HasPrefix(mail, address+": ") {
-			n += count
-		}
-	}
-	return n
+func (p *provider) mailsTo(address string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.mails[address]
 }

@@ -59,14 +59,13 @@ func BindOrder(cfg workers.KindConfig, out Outside) workers.Binding {
 				in.Payload.Number, in.Payload.Item, in.Payload.Count)
 			return left, err
 		}),
-		workers.AtLeastOnce("mail", func(_ context.Context, in *workers.In[Order]) (string, error) {
+		workers.AtLeastOnce("mail", func(ctx context.Context, in *workers.In[Order]) (string, error) {
 			var c Charge
 			if err := in.Output("charge", &c); err != nil {
 				return "", err
 			}
 			text := fmt.Sprintf("Order %d is on its way. Payment: %s.", in.Payload.Number, c.Payment)
-			out.Mails.Send(in.Payload.Mail, text)
-			return text, nil
+			return text, out.Mails.Send(ctx, in.Payload.Mail, text)
 		}),
 	)
 }

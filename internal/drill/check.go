@@ -50,7 +50,7 @@ func (c *checker) check(ctx context.Context, pool *pgxpool.Pool, subjects []Subj
 			return fmt.Errorf("drill: check %s: %w", s.Name(), err)
 		}
 		r.Effects += effects.Count
-		r.DuplicateEffects += effects.Duplicates
+		r.DuplicateEffects += effects.Duplicates + effects.Wrong
 		for _, f := range effects.Faults {
 			r.fault("%s", f)
 		}
@@ -58,7 +58,7 @@ func (c *checker) check(ctx context.Context, pool *pgxpool.Pool, subjects []Subj
 	if short > 2+r.Steps/500 {
 		r.fault("%d leases were stamped before a wait, and not after it", short)
 	}
-	if allowed := 2 + r.Takeovers/20; r.Unprovoked > allowed {
+	if allowed := 2 + r.Takeovers/10; r.Unprovoked > allowed {
 		r.fault("%d runs were taken over although nothing was done to their owners; %d are the machine's noise", r.Unprovoked, allowed)
 	}
 	return c.counts(ctx, pool, r)

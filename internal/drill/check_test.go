@@ -74,3 +74,13 @@ func TestReport_TooLittleIsAFault(t *testing.T) {
 	r.prove(2 * time.Minute)
 	require.Len(t, r.Broken, 1)
 }
+
+func TestCommand_UnknownKindsAreRefused(t *testing.T) {
+	t.Parallel()
+	list, err := pick(Subjects(1), []string{"order"})
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	_, err = pick(Subjects(1), []string{"delivery", "nothing"})
+	require.ErrorContains(t, err, "--kind")
+	require.ErrorContains(t, err, "one of delivery, order")
+}

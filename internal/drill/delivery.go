@@ -41,7 +41,7 @@ func newDeliveries(seed uint64) *deliveries {
 func (*deliveries) Name() string { return "delivery" }
 func (*deliveries) Kind() string { return jobs.KindDelivery }
 
-func (d *deliveries) Setup(context.Context) (env map[string]string, err error) {
+func (d *deliveries) Setup(context.Context, *pgxpool.Pool) (env map[string]string, err error) {
 	d.sink, err = smtpsink.Start(smtpsink.Config{Behaviour: d.behave, OnMail: d.received, Keep: 1})
 	if err != nil {
 		return nil, err

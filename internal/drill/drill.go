@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -137,7 +136,7 @@ func (d *drill) startFleet(ctx context.Context, url string, cfg *pgxpool.Config)
 	env := map[string]string{}
 	var names []string
 	for _, s := range d.subjects {
-		more, err := s.Setup(ctx)
+		more, err := s.Setup(ctx, d.pool)
 		if err != nil {
 			return err
 		}
@@ -171,6 +170,11 @@ func (d *drill) startFleet(ctx context.Context, url string, cfg *pgxpool.Config)
 			return err
 		}
 	}
+	for _, s := range d.fleet.slots {
+		if !s.up(30 * time.Second) {
+			return fmt.Errorf("drill: worker %s does not come up", s.name())
+		}
+	}
 	d.nemesis = &nemesis{
 		fleet: d.fleet, pool: d.pool, server: d.server, lease: d.opts.Lease, programs: len(d.fleet.programs),
 		clock: func() time.Time { return time.Now().Add(d.offset) }, only: map[string]bool{}, say: d.say,
@@ -190,7 +194,7 @@ func (d *drill) play(ctx context.Context) error {
 	go d.progress(playing)
 	broken, loaded := make(chan struct{}), make(chan struct{})
 	go func() { defer close(loaded); d.load.run(playing) }()
-	go func() { defer close(broken); sleep(playing, 500*time.Millisecond); d.nemesis.run(playing) }()
+	go func() { defer close(broken); d.nemesis.run(playing) }()
 	<-loaded
 	<-broken
 	if ctx.Err() != nil {
@@ -276,24 +280,5 @@ func (d *drill) close() error {
 	return errors.Join(errs...)
 }
 
-// Subjects are the built-in ones whose names are asked for; none means all.
-func Subjects(seed uint64, names ...string) ([]Subject, error) {
-	all := []Subject{newDeliveries(seed), newOrders(seed)}
-	if len(names) == 0 {
-		return all, nil
-	}
-	var out []Subject
-	var known []string
-	for _, s := range all {
-		known = append(known, s.Name())
-		for _, name := range names {
-			if s.Name() == name {
-				out = append(out, s)
-			}
-		}
-	}
-	if len(out) != len(names) {
-		return nil, fmt.Errorf("drill: kind %s: must be of %s", strings.Join(names, ", "), strings.Join(known, ", "))
-	}
-	return out, nil
-}
+// Subjects are the built-in ones.
+func Subjects(seed uint64) []Subject { return []Subject{newDeliveries(seed), newOrders(seed)} }

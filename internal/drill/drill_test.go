@@ -19,11 +19,7 @@ import (
 // The drill's workers are this program again.
 func TestMain(m *testing.M) {
 	if drill.IsWorker() {
-		subjects, err := drill.Subjects(0)
-		if err == nil {
-			err = drill.RunWorker(context.Background(), subjects)
-		}
-		if err != nil {
+		if err := drill.RunWorker(context.Background(), drill.Subjects(0)); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -70,9 +66,7 @@ func children(t *testing.T) int {
 // Everything that Weir promises, under real faults, for a short time.
 func TestDrill_EveryPromiseIsKeptUnderFaults(t *testing.T) {
 	opts, said := options(t, 15*time.Second)
-	subjects, err := drill.Subjects(opts.Seed)
-	require.NoError(t, err)
-	report, err := drill.Run(t.Context(), opts, subjects)
+	report, err := drill.Run(t.Context(), opts, drill.Subjects(opts.Seed))
 	require.NoError(t, err, said)
 	out, err := json.MarshalIndent(report, "", "  ")
 	require.NoError(t, err)
@@ -91,11 +85,9 @@ func TestDrill_EveryPromiseIsKeptUnderFaults(t *testing.T) {
 func TestDrill_LeavesNoProcessBehindWhenItIsInterrupted(t *testing.T) {
 	opts, _ := options(t, time.Minute)
 	opts.Only = []string{"stop"}
-	subjects, err := drill.Subjects(opts.Seed)
-	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
 	defer cancel()
-	_, err = drill.Run(ctx, opts, subjects)
+	_, err := drill.Run(ctx, opts, drill.Subjects(opts.Seed))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Zero(t, children(t))
 }
@@ -104,15 +96,8 @@ func TestDrill_LeavesNoProcessBehindWhenItIsInterrupted(t *testing.T) {
 func TestDrill_FailsWhenTooLittleWasBroken(t *testing.T) {
 	opts, _ := options(t, 5*time.Second)
 	opts.Lease = 4 * time.Second // nothing can be taken over in that time
-	subjects, err := drill.Subjects(opts.Seed, "delivery")
-	require.NoError(t, err)
-	report, err := drill.Run(t.Context(), opts, subjects)
+	report, err := drill.Run(t.Context(), opts, drill.Subjects(opts.Seed))
 	require.NoError(t, err)
 	require.False(t, report.OK)
 	require.Contains(t, strings.Join(report.Broken, "\n"), "are needed to prove anything")
-}
-
-func TestSubjects_UnknownNamesAreRefused(t *testing.T) {
-	_, err := drill.Subjects(1, "delivery", "nothing")
-	require.ErrorContains(t, err, "must be of delivery, order")
 }

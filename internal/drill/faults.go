@@ -45,15 +45,18 @@ func (n *nemesis) freeze(ctx context.Context, s *slot) {
 }
 
 // trapTime is how long a fault waits for its place to come by.
-const trapTime = 1500 * time.Millisecond
+const trapTime = time.Second
 
 // freezeAt stops the process at an exact place, or anywhere when it does not come by there. What it had sent by then is
-// with the server. It returns what was done.
-func (n *nemesis) freezeAt(ctx context.Context, what string, s *slot) string {
+// with the server.
+func (n *nemesis) freezeAt(ctx context.Context, f *Fault, s *slot) {
+	what := f.What
 	at := map[string]faultproxy.Point{
-		faultStopBegin: faultproxy.AtBegin, faultStopHold: faultproxy.AtCommit, faultStopAfter: faultproxy.AtCommit, faultStopBeat: faultproxy.AtBeat,
+		faultStopBegin: faultproxy.AtBegin, faultStopHold: faultproxy.AtCommit, faultStopAfter: faultproxy.AtCommit,
+		faultStopWrite: faultproxy.AtWrite, faultStopBeat: faultproxy.AtBeat,
 	}[what]
 	reached, thawed := make(chan struct{}), make(chan struct{})
+	defer close(thawed)
 	s.proxy.Set(at, func() faultproxy.Verdict {
 		s.signal(syscall.SIGSTOP, false)
 		close(reached)
@@ -62,25 +65,34 @@ func (n *nemesis) freezeAt(ctx context.Context, what string, s *slot) string {
 		}
 		return faultproxy.Forward
 	})
-	defer close(thawed)
-	select {
-	case <-reached:
-	case <-time.After(trapTime):
-		if s.proxy.Unset(at) {
-			n.freeze(ctx, s)
-			return faultStop
-		}
-		<-reached
+	if !n.reached(ctx, s, at, reached) {
+		f.What = faultStop
+		s.signal(syscall.SIGSTOP, false)
 	}
+	f.From = n.clock()
 	sleep(ctx, n.beyondLease())
 	s.signal(syscall.SIGCONT, false)
-	return what
+}
+
+// reached waits until the trap is sprung, or takes it back.
+func (n *nemesis) reached(ctx context.Context, s *slot, at faultproxy.Point, reached <-chan struct{}) bool {
+	select {
+	case <-reached:
+		return true
+	case <-ctx.Done():
+	case <-time.After(trapTime):
+	}
+	if s.proxy.Unset(at) {
+		return false
+	}
+	<-reached // just now
+	return true
 }
 
 // cutAt cuts one connection at an exact place.
-func (n *nemesis) cutAt(ctx context.Context, what string, s *slot) bool {
+func (n *nemesis) cutAt(ctx context.Context, f *Fault, s *slot) bool {
 	at, verdict := faultproxy.AtCommit, faultproxy.CutBefore
-	switch what {
+	switch f.What {
 	case faultCutAfter:
 		verdict = faultproxy.CutAfter
 	case faultCutWrite:
@@ -91,13 +103,7 @@ func (n *nemesis) cutAt(ctx context.Context, what string, s *slot) bool {
 		close(reached)
 		return verdict
 	})
-	select {
-	case <-reached:
-		return true
-	case <-ctx.Done():
-	case <-time.After(trapTime):
-	}
-	return !s.proxy.Unset(at)
+	return n.reached(ctx, s, at, reached)
 }
 
 // terminate ends one of the worker's sessions on the server.
@@ -112,27 +118,25 @@ func (n *nemesis) terminate(ctx context.Context, s *slot) bool {
 }
 
 // lock holds the row of a run that the worker owns: heartbeats, fences and the reaper must live with that.
-func (n *nemesis) lock(ctx context.Context, s *slot) (bool, []string) {
-	worker := s.name()
+func (n *nemesis) lock(ctx context.Context, f *Fault) bool {
 	hold := n.between(n.lease/10, n.lease*3/10)
 	if n.roll(3) == 0 {
-		hold = n.lease + n.between(n.lease/10, n.lease/3)
+		hold = n.beyondLease()
 	}
-	var runs []string
 	err := pgx.BeginFunc(ctx, n.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `select r.id::text from weir.run r where r.lease_expires_at is not null and r.id in
 			(select run_id from weir_drill.history where worker = $1 and what = 'run' order by seq desc limit 20)
-			limit 1 for no key update of r skip locked`, worker)
+			limit 1 for no key update of r skip locked`, f.Worker)
 		if err != nil {
 			return err
 		}
-		if runs, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(runs) == 0 {
+		if f.Runs, err = pgx.CollectRows(rows, pgx.RowTo[string]); err != nil || len(f.Runs) == 0 {
 			return err
 		}
 		sleep(ctx, hold)
 		return nil
 	})
-	return err == nil && len(runs) > 0, runs
+	return err == nil && len(f.Runs) > 0
 }
 
 // tamper tries to change what a live run was asked to do.

@@ -31,6 +31,7 @@ const (
 	faultStopBegin = "stop in step"   // inside the transaction of a step
 	faultStopHold  = "stop in commit" // the COMMIT has not left
 	faultStopAfter = "stop at commit" // the COMMIT is on its way
+	faultStopWrite = "stop in write"  // a claim, or the end of a try
 	faultStopBeat  = "stop in beat"
 	faultCut       = "cut"
 	faultCutBefore = "cut before commit"
@@ -45,13 +46,14 @@ const (
 	faultRestart   = "restart"
 )
 
-// families are what a hand is dealt from.
+// families are what a hand is dealt from. Kills and stops prove most.
 var families = map[string][]string{
-	"stop":  {faultStop, faultStop, faultStopBegin, faultStopHold, faultStopAfter, faultStopBeat},
+	"kill":  {faultKill},
+	"stop":  {faultStop, faultStop, faultStopBegin, faultStopHold, faultStopAfter, faultStopWrite, faultStopWrite, faultStopBeat},
 	"other": {faultCut, faultCutBefore, faultCutAfter, faultCutWrite, faultBlackhole, faultDelay, faultTerminate, faultTerm, faultLock, faultLock, faultTamper},
 }
 
-var hand = []string{"stop", "stop", "stop", "other", "other"}
+var hand = []string{"kill", "kill", "stop", "stop", "other"}
 
 // nemesis breaks things, by a seed.
 type nemesis struct {
@@ -72,22 +74,13 @@ type nemesis struct {
 	broken []string // what a tampering was not refused
 }
 
-// run breaks things in several lanes until ctx ends. Half of the fleet at most is stopped or cut off at a time; one
-// more may just have been killed.
+// run breaks things in several lanes until ctx ends: half of the fleet at most is broken at a time.
 func (n *nemesis) run(ctx context.Context) {
 	var lanes sync.WaitGroup
 	for range max(1, len(n.fleet.slots)/2) {
 		lanes.Go(func() {
 			for ctx.Err() == nil {
-				n.once(ctx, n.choose())
-			}
-		})
-	}
-	if n.allowed(faultKill) {
-		lanes.Go(func() {
-			for ctx.Err() == nil {
-				sleep(ctx, n.between(800*time.Millisecond, 1800*time.Millisecond))
-				n.once(ctx, faultKill)
+				n.once(ctx)
 			}
 		})
 	}
@@ -134,7 +127,7 @@ func (n *nemesis) choose() string {
 }
 
 // beyondLease is how long a worker is away that is to lose its leases.
-func (n *nemesis) beyondLease() time.Duration { return n.lease + n.between(n.lease/10, n.lease*2/5) }
+func (n *nemesis) beyondLease() time.Duration { return n.lease + n.between(n.lease/20, n.lease/4) }
 
 // take takes a worker that nothing is being done to.
 func (n *nemesis) take() *slot {
@@ -168,46 +161,41 @@ func (n *nemesis) note(f Fault) {
 	n.counts[f.What]++
 }
 
-func (n *nemesis) once(ctx context.Context, what string) {
-	if ctx.Err() != nil {
-		return
-	}
+func (n *nemesis) once(ctx context.Context) {
+	what := n.choose()
 	s := n.take()
-	if s == nil {
-		sleep(ctx, 50*time.Millisecond)
-		return
-	}
-	if what == "" { // nothing of this lane is allowed
-		n.giveBack(s)
+	if s == nil || what == "" {
 		sleep(ctx, 50*time.Millisecond)
 		return
 	}
 	defer n.giveBack(s)
-	worker, from := s.name(), n.clock()
-	what, runs := n.do(ctx, what, s)
-	if what != "" {
-		n.note(Fault{What: what, Worker: worker, From: from, Until: n.clock(), Runs: runs})
+	f := &Fault{What: what, Worker: s.name(), From: n.clock()}
+	if n.do(ctx, f, s) {
+		f.Until = n.clock()
+		n.note(*f)
+	}
+	if s.name() != f.Worker && !s.up(10*time.Second) { // a new process that is not up is a broken one still
+		n.say("worker %s does not come up", s.name())
 	}
 	sleep(ctx, n.between(20*time.Millisecond, 150*time.Millisecond))
 }
 
-// do does one fault, and undoes what does not end by itself. It returns what it was in the end: empty when nothing
-// landed.
-func (n *nemesis) do(ctx context.Context, what string, s *slot) (done string, runs []string) {
-	landed := true
-	switch what {
+// do does one fault, and undoes what does not end by itself. It says in f what it was in the end, and reports whether
+// it landed.
+func (n *nemesis) do(ctx context.Context, f *Fault, s *slot) bool {
+	switch f.What {
 	case faultKill:
-		landed = n.kill(s)
+		return n.kill(s)
 	case faultTerm:
-		landed = n.term(s)
+		return n.term(s)
 	case faultStop:
 		n.freeze(ctx, s)
-	case faultStopBegin, faultStopHold, faultStopAfter, faultStopBeat:
-		what = n.freezeAt(ctx, what, s)
+	case faultStopBegin, faultStopHold, faultStopAfter, faultStopWrite, faultStopBeat:
+		n.freezeAt(ctx, f, s)
 	case faultCut:
-		landed = s.proxy.Cut() > 0
+		return s.proxy.Cut() > 0
 	case faultCutBefore, faultCutAfter, faultCutWrite:
-		landed = n.cutAt(ctx, what, s)
+		return n.cutAt(ctx, f, s)
 	case faultBlackhole:
 		s.proxy.Blackhole()
 		sleep(ctx, n.beyondLease())
@@ -217,16 +205,13 @@ func (n *nemesis) do(ctx context.Context, what string, s *slot) (done string, ru
 		sleep(ctx, n.between(n.lease/2, n.lease))
 		s.proxy.Heal()
 	case faultTerminate:
-		landed = n.terminate(ctx, s)
+		return n.terminate(ctx, s)
 	case faultLock:
-		landed, runs = n.lock(ctx, s)
+		return n.lock(ctx, f)
 	case faultTamper:
-		landed = n.tamper(ctx)
+		return n.tamper(ctx)
 	}
-	if !landed {
-		return "", nil
-	}
-	return what, runs
+	return true
 }
 
 func sleep(ctx context.Context, d time.Duration) {
@@ -257,7 +242,7 @@ func (n *nemesis) tally() (kills, stops, cuts int) {
 		switch what {
 		case faultKill:
 			kills += count
-		case faultStop, faultStopBegin, faultStopHold, faultStopAfter, faultStopBeat:
+		case faultStop, faultStopBegin, faultStopHold, faultStopAfter, faultStopWrite, faultStopBeat:
 			stops += count
 		case faultCut, faultCutBefore, faultCutAfter, faultCutWrite, faultBlackhole, faultTerminate:
 			cuts += count

@@ -62,7 +62,7 @@ func (*orders) Kind() string { return orderKind.Name() }
 
 const envProvider = "provider"
 
-func (o *orders) Setup(context.Context) (env map[string]string, err error) {
+func (o *orders) Setup(context.Context, *pgxpool.Pool) (env map[string]string, err error) {
 	if o.provider, err = startProvider(o.seed); err != nil {
 		return nil, err
 	}

@@ -30,7 +30,8 @@ type slot struct {
 	generation int
 	cmd        *exec.Cmd
 	done       chan struct{}
-	expected   bool // its end is somebody's doing
+	ready      chan struct{} // closed when it works, or has ended
+	expected   bool          // its end is somebody's doing
 }
 
 // fleet is the worker processes of a drill.
@@ -69,11 +70,24 @@ func (f *fleet) spawn(s *slot, program int) error {
 	cmd.Stdout, cmd.Stderr = f.logs, f.logs
 	// A group of its own: Ctrl-C reaches the parent alone. And none outlives it, stopped ones included.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
+	says, tell, err := os.Pipe()
+	if err != nil {
 		return fmt.Errorf("drill: start a worker: %w", err)
 	}
-	done := make(chan struct{})
-	s.cmd, s.done, s.expected = cmd, done, false
+	cmd.ExtraFiles = []*os.File{tell}
+	err = cmd.Start()
+	_ = tell.Close() // the process has its own
+	if err != nil {
+		_ = says.Close()
+		return fmt.Errorf("drill: start a worker: %w", err)
+	}
+	done, ready := make(chan struct{}), make(chan struct{})
+	s.cmd, s.done, s.ready, s.expected = cmd, done, ready, false
+	f.wg.Go(func() {
+		defer close(ready)
+		defer says.Close()
+		_, _ = says.Read(make([]byte, 1)) // a byte, or the end of the process
+	})
 	f.wg.Go(func() {
 		err := cmd.Wait()
 		s.mu.Lock()
@@ -95,6 +109,19 @@ func (s *slot) signal(sig syscall.Signal, ends bool) {
 		s.expected = true
 	}
 	_ = s.cmd.Process.Signal(sig) // one that is gone already is no news
+}
+
+// up waits until the process works.
+func (s *slot) up(patience time.Duration) bool {
+	s.mu.Lock()
+	ready := s.ready
+	s.mu.Unlock()
+	select {
+	case <-ready:
+		return true
+	case <-time.After(patience):
+		return false
+	}
 }
 
 // gone waits until the process has ended.

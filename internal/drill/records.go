@@ -50,7 +50,7 @@ func (r *Records) Runs(kind string) []*RunRecord {
 }
 
 const readHistory = `
-select a.kind, coalesce(h.run_id, a.run_id), h.seq, h.at, h.xid::text::bigint, h.backend, h.worker, h.what, h.op, h.step, h.attempt,
+select a.kind, a.n, coalesce(h.run_id, a.run_id), h.seq, h.at, h.xid::text::bigint, h.backend, h.worker, h.what, h.op, h.step, h.attempt,
     h.old_attempt, h.state, h.old_state, h.lease, h.old_lease, h.deadline, h.old_deadline, h.reaps, h.finished, h.old_finished, h.result
 from weir_drill.asked a left join weir_drill.history h using (run_id)
 order by a.run_id, h.seq`
@@ -75,6 +75,7 @@ func readRecords(ctx context.Context, pool *pgxpool.Pool, lease time.Duration, e
 	}
 	var (
 		kind string
+		n    int64
 		id   uuid.UUID
 		seq  *int64
 		at   *time.Time
@@ -84,12 +85,13 @@ func readRecords(ctx context.Context, pool *pgxpool.Pool, lease time.Duration, e
 	)
 	row := change{}
 	_, err = pgx.ForEachRow(rows, []any{
-		&kind, &id, &seq, &at, &xid, &pid, &text[0], &text[1], &text[2], &row.Step, &row.Attempt, &row.OldAttempt, &row.State,
+		&kind, &n, &id, &seq, &at, &xid, &pid, &text[0], &text[1], &text[2], &row.Step, &row.Attempt, &row.OldAttempt, &row.State,
 		&row.OldState, &row.Lease, &row.OldLease, &row.Deadline, &row.OldDeadline, &row.Reaps, &row.Finished, &row.OldFinished, &row.Result,
 	}, func() error {
 		if current == nil || current.ID != jobs.RunID(id) {
 			finish()
 			current = newRun(jobs.RunID(id), kind)
+			current.N = n
 		}
 		if seq == nil {
 			return nil // asked for, and never heard of again

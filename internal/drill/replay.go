@@ -51,6 +51,8 @@ type fenced struct {
 type RunRecord struct {
 	ID   jobs.RunID
 	Kind string
+	// N is its number: the first one of a drill is 1.
+	N int64
 	// Status is the run's last; empty when the run is gone.
 	Status   string
 	Terminal bool

@@ -18,7 +18,7 @@ type Subject interface {
 	Name() string
 	Kind() string
 	// Setup starts what is outside, in the parent process, and returns what the workers must know to reach it.
-	Setup(ctx context.Context) (env map[string]string, err error)
+	Setup(ctx context.Context, pool *pgxpool.Pool) (env map[string]string, err error)
 	Close() error
 	// Enqueue asks for the n-th run in the transaction.
 	Enqueue(ctx context.Context, tx pgx.Tx, client *jobs.Client, n int64) (jobs.RunID, error)
@@ -40,12 +40,15 @@ type Effects struct {
 	Count int
 	// Duplicates are effects that are there more often than is allowed.
 	Duplicates int
-	Faults     []string
+	// Wrong are runs whose own check failed. They count as duplicates, since nobody but the check knows more.
+	Wrong  int
+	Faults []string
 }
 
 func (e *Effects) add(o Effects) {
 	e.Count += o.Count
 	e.Duplicates += o.Duplicates
+	e.Wrong += o.Wrong
 	e.Faults = append(e.Faults, o.Faults...)
 }
 

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"sync"
 	"syscall"
 	"time"
 
@@ -60,7 +61,8 @@ func RunWorker(ctx context.Context, subjects []Subject) error {
 	refused := newRefusals(cfg.Name)
 	fleetConfig := &workers.Config{
 		Schema: cfg.RiverSchema, ReaperInterval: cfg.Reaper, DoorbellGrace: max(time.Second, cfg.Limits.Lease/2), MaxReaps: 50,
-		ShutdownGrace: cfg.Limits.StepTime, FetchPollInterval: 200 * time.Millisecond, Logger: log, Observer: refused,
+		ShutdownGrace: cfg.Limits.StepTime, FetchPollInterval: 200 * time.Millisecond, Logger: log,
+		Observer: workers.Observers{refused, &readiness{}},
 	}
 	for _, name := range cfg.Subjects {
 		for _, s := range subjects {
@@ -93,6 +95,23 @@ func RunWorker(ctx context.Context, subjects []Subject) error {
 	defer cancel()
 	refused.write(ctx, cfg.DatabaseURL)
 	return nil
+}
+
+// readyFD is the pipe on which a worker says that it works.
+const readyFD = 3
+
+// readiness tells the parent when the first round of upkeep is done.
+type readiness struct{ once sync.Once }
+
+// Observe waits for that round.
+func (r *readiness) Observe(_ context.Context, e workers.Event) {
+	if round, ok := e.(workers.MaintenanceDone); ok && round.Err == nil {
+		r.once.Do(func() {
+			pipe := os.NewFile(readyFD, "ready")
+			_, _ = pipe.Write([]byte{1}) // the parent may be gone, and then so are we
+			_ = pipe.Close()
+		})
+	}
 }
 
 // closePool does not wait for a function that never returns.

@@ -119,6 +119,11 @@ var mutants = []mutant{
 	{"retire any attempt", one(doorbellGo, "(j.state = 'running' and j.attempted_at = d.attempted_at)", "(j.state = 'running')"), doorbellPkg, "Retire_Exactly"},
 	{"retire waits", one(doorbellGo, "order by j.id for update of j skip locked", "order by j.id for update of j"), doorbellPkg, "Retire_LeavesLocked"},
 	{"ring notes on an owner", one(reapGo, "where r.id = d.run and r.lease_expires_at is null", "where r.id = d.run"), doorbellPkg, "Ring_Leaves"},
+	{"reap by the process's clock", []edit{
+		{reapGo, "const reapScope = `r.next_attempt_at = 'infinity' and r.lease_expires_at < (select clock_timestamp())", "var processNow = `'` + time.Now().UTC().Format(time.RFC3339) + `'::timestamptz`\n\nvar reapScope = `r.next_attempt_at = 'infinity' and r.lease_expires_at < ` + processNow + `"},
+		{reapGo, "lease_expires_at < (select clock_timestamp())\n    and status in", "lease_expires_at < `+processNow+`\n    and status in"},
+		{statementGo, `return " and " + anyLeaseIsOver`, `return " and r.lease_expires_at < " + processNow`},
+	}, "./test/clocks", "Clock_"},
 	{"ring by the ringer's clock", one("internal/doorbell/clock.go", "p.ScheduledAt = new(time.Time)", "_ = new(time.Time)"), doorbellPkg, "Ring_ByThe"},
 	{"ring by the working client's clock", one(doorbellGo, "if !*stamped {", "if !*stamped && false {"), doorbellPkg, "Ring_ByThe"},
 	{"sweep rings again each tick", one(sweepGo, "and j.scheduled_at > (select clock_timestamp()) + @slack::interval", ""), doorbellPkg, "Sweep_"},

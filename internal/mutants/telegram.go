@@ -36,7 +36,7 @@ var telegramMutants = []mutant{
 	{"a moved group is not remembered", one(telegramGo, "c.moved[asked], c.moved[last] = now, now", "_, _ = last, now"), telegramPkg, "Send_FollowsAMoved"},
 	{"a migration loop is followed", one(telegramGo, "if moved.to == chat || moved.to == asked {", "if moved.to == \"\" {"), telegramPkg, "Send_AMigrationLoop"},
 	{"a lost answer is not sent", one(telegramJudge, "case x.connected.Load():", "case x.connected.Load() && ctx == nil:"), telegramPkg, "Send_OnceConnected"},
-	{"a gateway's timeout is not sent", one(telegramJudge, ", x.status == http.StatusGatewayTimeout:", ":"), telegramPkg, "Send_Gateways"},
+	{"a gateway's page is not sent", one(telegramJudge, ", x.status >= 500:", ":"), telegramPkg, "Send_Gateways"},
 	{"a second move is an unknown outcome", one(telegramGo, "errors.As(err, &moved) {\n			return channel.Sent{}, c.loops", "errors.As(err, &moved) && asked == \"\" {\n			return channel.Sent{}, c.loops"), telegramPkg, "Send_AMigrationLoop"},
 	{"redirects are followed", one(telegramWireGo, "return http.ErrUseLastResponse", "return nil"), telegramPkg, "Send_Gateways"},
 	{"taken is sent again", one(telegramGo, "if x.ok {", "if x.ok && msg == nil {"), telegramPkg, "Send_TakenIsTaken"},

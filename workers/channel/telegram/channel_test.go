@@ -85,7 +85,7 @@ func TestSend_RetryAfterIsPassedOn(t *testing.T) { // TG-01, NO-06
 func TestSend_GatewaysPagesAreNoAnswersOfTelegram(t *testing.T) { // TG-01: HTML 502
 	t.Parallel()
 	for status, class := range map[int]channel.Class{
-		500: channel.ClassTemporary, 502: channel.ClassTemporary, 503: channel.ClassTemporary,
+		500: channel.ClassUnknown, 502: channel.ClassUnknown, 503: channel.ClassUnknown,
 		302: channel.ClassMisconfigured, 307: channel.ClassMisconfigured, 403: channel.ClassMisconfigured, 404: channel.ClassMisconfigured,
 		200: channel.ClassUnknown, 408: channel.ClassUnknown, 504: channel.ClassUnknown,
 	} {

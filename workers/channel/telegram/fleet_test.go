@@ -194,7 +194,7 @@ func TestFleet_ARetryGoesOnAtTheFirstPartThatWasNotSent(t *testing.T) { // TG-01
 	tries, err := w.client.Tries(t.Context(), id)
 	require.NoError(t, err)
 	require.Len(t, tries, 1)
-	require.Equal(t, "telegram_http_502", tries[0].ErrorCode)
+	require.Equal(t, "unknown_outcome", tries[0].ErrorCode)
 }
 
 func TestFleet_ALostAnswerRepeatsItsPartAlone(t *testing.T) { // TG-06, NO-02

@@ -75,11 +75,9 @@ func judgePage(x *exchange, text error) error {
 	case x.status == http.StatusTooManyRequests:
 		seconds, _ := strconv.Atoi(x.retryAfter) // a date, or nothing: the back-off decides
 		return channel.Throttled(after(seconds), code, text)
-	case x.status < 300, x.status == http.StatusRequestTimeout, x.status == http.StatusGatewayTimeout:
-		// A gateway that waited in vain has passed the message on.
+	case x.status < 300, x.status == http.StatusRequestTimeout, x.status >= 500:
+		// A gateway that got no answer, or a broken one, may have passed the message on.
 		return fmt.Errorf("%s: %w", code, text)
-	case x.status >= 500:
-		return channel.Temporary(code, text)
 	}
 	return channel.Misconfigured(code, text)
 }

@@ -1,43 +1,48 @@
-package main
+package drill
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/weirqueue/weir/internal/drill"
+	"github.com/alecthomas/kong"
+
 	"github.com/weirqueue/weir/internal/settings"
 )
 
-// DrillCommand is `worker drill`.
-type DrillCommand struct {
+// Command is `worker drill`, and the drill of an application's own program.
+type Command struct {
+	// Subjects are what can be drilled, made for a seed. Program is how the program is called, and Args make it run
+	// this command.
+	Subjects func(seed uint64) []Subject `kong:"-"`
+	Program  string                      `kong:"-"`
+	Args     []string                    `kong:"-"`
+
 	DatabaseURL string            `name:"database-url" env:"DATABASE_URL" placeholder:"URL" help:"An existing database that nothing else works on. It gets a schema weir_drill for that time. Empty: a private PostgreSQL, which is restarted too."`
 	RiverSchema string            `name:"river-schema" env:"RIVER_SCHEMA" placeholder:"NAME" help:"The schema of River's tables."`
-	Kind        []string          `name:"kind" placeholder:"KIND" help:"Which kinds are put under load: delivery, order. Empty means all."`
+	Kind        []string          `name:"kind" placeholder:"KIND" help:"Which kinds are put under load. Empty means all."`
 	Duration    settings.Duration `name:"duration" default:"60s" help:"How long things are broken."`
 	Workers     settings.Int      `name:"workers" default:"4" help:"Worker processes. Half of them are broken at a time, at most."`
 	Lease       settings.Duration `name:"lease" default:"2s" help:"The lease of the workers."`
 	Seed        uint64            `name:"seed" help:"What chooses the faults. 0 draws one."`
-	Fault       []string          `name:"fault" placeholder:"FAULT" help:"Only these faults. Nothing is said then of how many must land."`
+	Fault       []string          `name:"fault" placeholder:"FAULT" help:"Only these faults: ${faults}. Nothing is said then of how many must land."`
 	Other       string            `name:"other" placeholder:"PROGRAM" type:"existingfile" help:"Another build of this program: worker processes are of one or the other, by chance."`
 	History     string            `name:"history" placeholder:"FILE" help:"Keep every change in this file. Without it they are kept only when something is broken."`
 	JSON        bool              `name:"json" help:"Print one JSON object instead of a table."`
 }
 
 // Run drills. As a process that a drill has started, it is one of its workers.
-func (c *DrillCommand) Run(ctx context.Context) error {
-	if drill.IsWorker() {
-		subjects, err := drill.Subjects(0)
-		if err != nil {
-			return err
-		}
-		return drill.RunWorker(ctx, subjects)
+func (c *Command) Run(ctx context.Context) error {
+	if IsWorker() {
+		return RunWorker(ctx, c.Subjects(0))
 	}
 	if err := settings.ValidateDrill(c.Duration, c.Workers, c.Lease); err != nil {
 		return err
@@ -45,8 +50,8 @@ func (c *DrillCommand) Run(ctx context.Context) error {
 	if c.Seed == 0 {
 		c.Seed = uint64(rand.Uint32N(1 << 31)) // #nosec G404 -- it is printed
 	}
-	subjects, err := drill.Subjects(c.Seed, c.Kind...)
-	if err != nil {
+	subjects, err := pick(c.Subjects(c.Seed), c.Kind)
+	if err := errors.Join(err, knownFaults(c.Fault)); err != nil {
 		return fmt.Errorf("%w:\n%w", settings.ErrInvalid, err)
 	}
 	progress := io.Writer(os.Stdout)
@@ -58,9 +63,9 @@ func (c *DrillCommand) Run(ctx context.Context) error {
 		return fmt.Errorf("drill: %w", err)
 	}
 	defer logs.Close()
-	report, err := drill.Run(ctx, drill.Options{
+	report, err := Run(ctx, Options{
 		DatabaseURL: c.DatabaseURL, RiverSchema: c.RiverSchema, Duration: c.Duration.Value(), Workers: c.Workers.Value(),
-		Lease: c.Lease.Value(), Seed: c.Seed, Only: c.Fault, Other: c.Other, Args: []string{"drill"}, HistoryFile: c.History,
+		Lease: c.Lease.Value(), Seed: c.Seed, Only: c.Fault, Other: c.Other, Args: c.Args, HistoryFile: c.History,
 		Again: c.again(), Progress: progress, WorkerLogs: logs,
 	}, subjects)
 	if err != nil {
@@ -76,8 +81,8 @@ func (c *DrillCommand) Run(ctx context.Context) error {
 }
 
 // again is the command line of this drill without its seed.
-func (c *DrillCommand) again() string {
-	words := []string{"worker drill", "--duration", c.Duration.Value().String(), "--workers", strconv.Itoa(c.Workers.Value()), "--lease", c.Lease.Value().String()}
+func (c *Command) again() string {
+	words := []string{c.Program, "--duration", c.Duration.Value().String(), "--workers", strconv.Itoa(c.Workers.Value()), "--lease", c.Lease.Value().String()}
 	for _, k := range c.Kind {
 		words = append(words, "--kind", k)
 	}
@@ -87,7 +92,7 @@ func (c *DrillCommand) again() string {
 	return strings.Join(words, " ")
 }
 
-func (c *DrillCommand) print(report *drill.Report) error {
+func (c *Command) print(report *Report) error {
 	if !c.JSON {
 		fmt.Println()
 		return report.Print(os.Stdout)
@@ -96,4 +101,48 @@ func (c *DrillCommand) print(report *drill.Report) error {
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
 	return enc.Encode(report)
+}
+
+// Vars are for kong, which shows them in the help.
+func Vars() kong.Vars { return kong.Vars{"faults": strings.Join(allFaults(), ", ")} }
+
+func allFaults() []string {
+	list := []string{faultRestart}
+	for _, family := range families {
+		list = append(list, family...)
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+func knownFaults(names []string) error {
+	for _, name := range names {
+		if !slices.Contains(allFaults(), name) {
+			return settings.Fault("--fault", name, "one of "+strings.Join(allFaults(), ", "))
+		}
+	}
+	return nil
+}
+
+// pick returns the subjects with the names; none means all.
+func pick(all []Subject, names []string) ([]Subject, error) {
+	if len(names) == 0 {
+		return all, nil
+	}
+	var (
+		out   []Subject
+		known []string
+	)
+	for _, s := range all {
+		known = append(known, s.Name())
+		if slices.Contains(names, s.Name()) {
+			out = append(out, s)
+		}
+	}
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return nil, settings.Fault("--kind", name, "one of "+strings.Join(known, ", "))
+		}
+	}
+	return out, nil
 }
