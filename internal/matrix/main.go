@@ -84,29 +84,24 @@ func choose(only string) ([]version, error) {
 // result is how it went on one version.
 type result struct {
 	version
-	served string // what the server says that it is
-	took   time.Duration
-	drill  string
-	err    error
-	output string // of what failed
+	served       string // what the server says that it is
+	tests, drill string // a word for each
+	took         time.Duration
+	err          error
+	output       string // of what failed
 }
 
-func (r result) word() string {
-	if r.err != nil {
-		return "FAILED"
-	}
-	return "ok"
-}
+const (
+	ok     = "ok"
+	failed = "FAILED"
+	notRun = "-" // something before it failed
+)
 
 func (r result) line() string {
-	s := fmt.Sprintf("PostgreSQL %d: %s in %s", r.major, r.word(), r.took.Round(time.Second))
-	if r.err != nil {
-		s += ": " + r.err.Error()
+	if r.err == nil {
+		return fmt.Sprintf("PostgreSQL %d: ok in %s", r.major, r.took.Round(time.Second))
 	}
-	if r.output != "" {
-		s += "\n" + r.output
-	}
-	return s
+	return fmt.Sprintf("PostgreSQL %d: FAILED in %s: %v\n%s", r.major, r.took.Round(time.Second), r.err, r.output)
 }
 
 // summarize prints the table and returns the status to exit with.
@@ -115,7 +110,7 @@ func summarize(results []result) int {
 	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "\nmajor\tserver\ttests\tdrill\ttook")
 	for _, r := range results {
-		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", r.major, r.served, r.word(), r.drill, r.took.Round(time.Second))
+		fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", r.major, r.served, r.tests, r.drill, r.took.Round(time.Second))
 		if r.err != nil {
 			status = 1
 		}

@@ -22,7 +22,7 @@ var packages = []string{"./migrations/...", "./internal/fencing/...", "./interna
 
 // try installs a version, sees that it is that version which serves, and runs the tests and the drill on it.
 func try(ctx context.Context, cache string, v version) (r result) {
-	r = result{version: v, served: "-", drill: "-"}
+	r = result{version: v, served: notRun, tests: notRun, drill: notRun}
 	began := time.Now()
 	defer func() { r.took = time.Since(began) }()
 
@@ -39,11 +39,11 @@ func try(ctx context.Context, cache string, v version) (r result) {
 		return r
 	}
 	test := append([]string{"test", "-count=1", "-p=1", "-timeout=20m"}, packages...)
-	if r.output, r.err = goCommand(ctx, v, test...); r.err != nil {
-		r.err = fmt.Errorf("go test: %w", r.err)
-		return r
-	}
-	r.drill, r.output, r.err = drill(ctx, v)
+	var said [2]string
+	var faults [2]error
+	r.tests, said[0], faults[0] = goCommand(ctx, v, test...)
+	r.drill, said[1], faults[1] = goCommand(ctx, v, "run", "./cmd/worker", "drill", "--duration", "20s", "--json")
+	r.output, r.err = said[0]+said[1], errors.Join(faults[:]...)
 	return r
 }
 
@@ -79,8 +79,9 @@ func check(number string, major int) (served string, err error) {
 	return served, nil
 }
 
-// goCommand runs go at the module's root and returns what it said when it failed. Its tests ask their own server, too.
-func goCommand(ctx context.Context, v version, args ...string) (output string, err error) {
+// goCommand runs go at the module's root and returns a word for how it went, and what it said when it failed. Its tests ask
+// their own server, too.
+func goCommand(ctx context.Context, v version, args ...string) (word, said string, err error) {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Env = append(os.Environ(), "DATABASE_URL=", pgtest.MajorVariable+"="+strconv.Itoa(v.major))
 	var out bytes.Buffer
@@ -90,7 +91,7 @@ func goCommand(ctx context.Context, v version, args ...string) (output string, e
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = 30 * time.Second
 	if err := cmd.Run(); err != nil {
-		return out.String(), err
+		return failed, out.String(), fmt.Errorf("go %s: %w", args[0], err)
 	}
-	return "", nil
+	return ok, "", nil
 }
