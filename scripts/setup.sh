@@ -18,9 +18,16 @@ have_chromium() {
 	[ -x "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome" ]
 }
 
+# The race detector needs a C compiler, and so do the tests of clocks, which give PostgreSQL another one.
+have_cc() {
+	command -v cc >/dev/null 2>&1 || return 1
+	[ "$(uname)" != Linux ] || echo '#include <time.h>' | cc -E - >/dev/null 2>&1
+}
+
 missing=""
 have_postgres || missing="$missing postgresql"
 have_chromium || missing="$missing chromium"
+have_cc || missing="$missing gcc libc6-dev"
 [ -z "$missing" ] && exit 0
 
 if [ "${1:-}" = "--check" ]; then
