@@ -1,7 +1,5 @@
 //go:build linux
 
-// Package clocks_test runs the fleet while a clock is off by hours: the database's, or that of a worker process, which may
-// be River's leader. The processes are real, the test binary again, and deliver real mail.
 package clocks_test
 
 import (
