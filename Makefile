@@ -53,6 +53,10 @@ generate: ## Write what is generated: docs/state-machines.md, docs/configuration
 mutants: tools ## Remove each guard in turn; its test must fail.
 	$(GO) run ./internal/mutants
 
+.PHONY: drill-mutants
+drill-mutants: tools ## Remove guards in turn; the drill must fail. About ten minutes.
+	$(GO) run ./internal/mutants -drill
+
 .PHONY: lint
 lint: ## golangci-lint, import arrows included. Its first build takes minutes.
 	$(GO) run $(GOLANGCI) run ./...

@@ -200,9 +200,7 @@ func (d *drill) play(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if err := d.nemesis.heal(); err != nil {
-		return err
-	}
+	d.nemesis.heal()
 	d.say("nothing is broken any more; waiting until every run has ended")
 	left, err := d.load.drain(ctx, max(time.Minute, 20*d.opts.Lease))
 	if err != nil {
@@ -245,6 +243,9 @@ func (d *drill) judge(ctx context.Context, r *Report) (err error) {
 	c := &checker{opts: d.opts, faults: d.nemesis.faults}
 	if err := c.check(ctx, d.pool, d.subjects, records, r); err != nil {
 		return errors.Join(err, history.close(false))
+	}
+	for _, b := range d.nemesis.broken {
+		r.fault("%s", b)
 	}
 	if len(d.opts.Only) == 0 {
 		r.prove(d.opts.Duration)

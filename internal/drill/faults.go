@@ -2,7 +2,6 @@ package drill
 
 import (
 	"context"
-	"errors"
 	"syscall"
 	"time"
 
@@ -11,8 +10,6 @@ import (
 	"github.com/weirqueue/weir/internal/faultproxy"
 	"github.com/weirqueue/weir/internal/postgres"
 )
-
-var errTampered = errors.New("drill: the database let a frozen payload be changed")
 
 // kill ends the process at once, and another one takes its place.
 func (n *nemesis) kill(s *slot) bool {
@@ -56,12 +53,11 @@ func (n *nemesis) freezeAt(ctx context.Context, f *Fault, s *slot) {
 		faultStopWrite: faultproxy.AtWrite, faultStopBeat: faultproxy.AtBeat,
 	}[what]
 	reached, thawed := make(chan struct{}), make(chan struct{})
-	defer close(thawed)
 	s.proxy.Set(at, func() faultproxy.Verdict {
 		s.signal(syscall.SIGSTOP, false)
 		close(reached)
-		if what == faultStopHold {
-			<-thawed // the fence's lock is held, and the COMMIT comes when the process wakes up
+		if what == faultStopHold || what == faultStopBeat {
+			<-thawed // with the fence's lock held, or after somebody else has claimed; it comes before the process wakes up
 		}
 		return faultproxy.Forward
 	})
@@ -71,6 +67,11 @@ func (n *nemesis) freezeAt(ctx context.Context, f *Fault, s *slot) {
 	}
 	f.From = n.clock()
 	sleep(ctx, n.beyondLease())
+	if f.What == faultStopBeat {
+		sleep(ctx, n.lease/2) // until somebody else is the owner
+	}
+	close(thawed)
+	sleep(ctx, 20*time.Millisecond)
 	s.signal(syscall.SIGCONT, false)
 }
 
@@ -146,7 +147,7 @@ func (n *nemesis) tamper(ctx context.Context) bool {
 	if err == nil && tag.RowsAffected() > 0 {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		n.broken = append(n.broken, "a payload was changed")
+		n.broken = append(n.broken, "the payload of a live run was changed, and nothing refused that")
 	}
 	return err != nil && ctx.Err() == nil
 }

@@ -268,9 +268,20 @@ func deref(s *string) string {
 	return *s
 }
 
+// succeeded reports whether the run says that all of its steps are done.
+func (r *RunRecord) succeeded() bool { return r.Status == "succeeded" || r.Status == "sent" }
+
+// missing is the fault of a run that has succeeded without the step's receipt.
+func (r *RunRecord) missing(step int) []string {
+	if !r.succeeded() || r.Receipts[step] == "ok" {
+		return nil
+	}
+	return []string{fmt.Sprintf("run %s: it has succeeded, and the receipt of step %d says %q", r.ID, step, r.Receipts[step])}
+}
+
 // inDatabase compares the receipt of a transactional step with its effects: once, or not at all.
 func (r *RunRecord) inDatabase(step int) Effects {
-	e := Effects{Count: r.effects[step]}
+	e := Effects{Count: r.effects[step], Faults: r.missing(step)}
 	switch ok := r.Receipts[step] == "ok"; {
 	case ok && r.effects[step] == 0:
 		e.Faults = append(e.Faults, fmt.Sprintf("run %s: step %d has a receipt and no effect", r.ID, step))
@@ -286,7 +297,7 @@ func (r *RunRecord) inDatabase(step int) Effects {
 
 // outside compares the receipt of a step with how often its effect is outside.
 func (r *RunRecord) outside(step, times, allowed int) Effects {
-	e := Effects{Count: times}
+	e := Effects{Count: times, Faults: r.missing(step)}
 	if r.Receipts[step] == "ok" && times == 0 {
 		e.Faults = append(e.Faults, fmt.Sprintf("run %s: step %d has a receipt, and nothing is outside", r.ID, step))
 	}

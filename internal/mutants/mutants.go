@@ -4,7 +4,7 @@
 // with go's -overlay. A mutant whose tests stay green survives, and that is a missing test; one whose text is no longer
 // in its file is out of date. Both are failures.
 //
-//	go run ./internal/mutants [-run regexp] [-v]
+//	go run ./internal/mutants [-drill] [-run regexp] [-v]
 package main
 
 import (
@@ -42,6 +42,7 @@ func main() {
 
 func run() int {
 	pattern := flag.String("run", "", "only mutants whose name matches")
+	drills := flag.Bool("drill", false, "drill the worker with each guard removed, instead of running tests")
 	verbose := flag.Bool("v", false, "print the output of the tests")
 	flag.Parse()
 	only, err := regexp.Compile(*pattern)
@@ -52,6 +53,9 @@ func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
+	if *drills {
+		return runDrills(ctx, only.MatchString, *verbose)
+	}
 	tried, bad := 0, 0
 	for _, m := range mutants {
 		if !only.MatchString(m.name) {
