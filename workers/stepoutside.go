@@ -78,8 +78,7 @@ func (t *try) start(ctx context.Context, s boundStep) (began bool, res result, s
 	began, cancelRequested, err := t.point(s).Start(writeCtx, service.pool)
 	switch {
 	case errors.Is(err, fencing.ErrLeaseLost):
-		res, stop = t.lost(s)
-		return false, res, stop
+		return false, interrupted(s.Step, "lease_lost", err), true
 	case fencing.IsTransient(err):
 		res = interrupted(s.Step, "contention", err)
 		res.event, res.delay = fencing.Snooze, jitter(contentionPause)

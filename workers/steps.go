@@ -234,7 +234,13 @@ func (t *try) committed(s boundStep, out json.RawMessage, last bool) (result, bo
 	}, true
 }
 
-// lost ends a try whose fence was refused. The write that follows is refused too, and says so.
+// lost ends a try whose fence was refused, or that cannot find out whether it still owns the run. The write that follows
+// is refused in the first case; in the second it may come through, and then says what is known of the step: what an
+// outside step did is not.
 func (t *try) lost(s boundStep) (result, bool) {
-	return interrupted(s.Step, "lease_lost", fencing.ErrLeaseLost), true
+	res := interrupted(s.Step, "lease_lost", fencing.ErrLeaseLost)
+	if s.Effect != receipts.Transactional {
+		res.outcome, res.notSent = receipts.Unknown, false
+	}
+	return res, true
 }

@@ -108,8 +108,13 @@ func (o orderSteps) bind() workers.Binding {
 // runKinds starts a fleet with the bindings and returns a client.
 func runKinds(t *testing.T, pool *pgxpool.Pool, bindings ...workers.Binding) *jobs.Client {
 	t.Helper()
+	return runKindsReaping(t, pool, 200*time.Millisecond, bindings...)
+}
+
+func runKindsReaping(t *testing.T, pool *pgxpool.Pool, every time.Duration, bindings ...workers.Binding) *jobs.Client {
+	t.Helper()
 	fleet, err := workers.New(pool, &workers.Config{
-		Kinds: bindings, ReaperInterval: 200 * time.Millisecond, DoorbellGrace: time.Second, ShutdownGrace: time.Second,
+		Kinds: bindings, ReaperInterval: every, DoorbellGrace: time.Second, ShutdownGrace: time.Second,
 		FetchPollInterval: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)

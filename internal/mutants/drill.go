@@ -16,6 +16,8 @@ type drillMutant struct {
 	name  string
 	edits []edit
 	args  []string
+	// older makes a second build, of which some worker processes are.
+	older []edit
 }
 
 const (
@@ -32,27 +34,27 @@ func faults(names ...string) []string {
 }
 
 var drillMutants = []drillMutant{
-	{"the fence does not lock", one(statementGo, `lock := "for no key update of r"`, `lock := ""`), faults("lock")},
-	{"the terminal write ignores the attempt", one(statementGo, attemptOfFence, `where = append(where, map[bool]string{true: "@attempt::bigint is not null", false: "r.attempt = @attempt::bigint"}[e == Succeed || e == FailTry])`), faults("stop", "stop in write", "blackhole")},
-	{"steps have no receipt key", []edit{
+	{name: "the fence does not lock", edits: one(statementGo, `lock := "for no key update of r"`, `lock := ""`), args: faults("lock")},
+	{name: "the terminal write ignores the attempt", edits: one(statementGo, attemptOfFence, `where = append(where, map[bool]string{true: "@attempt::bigint is not null", false: "r.attempt = @attempt::bigint"}[e == Succeed || e == FailTry])`), args: faults("stop", "stop in write", "blackhole")},
+	{name: "steps have no receipt key", edits: []edit{
 		{stepGo, `case when receipt.outcome <> 'ok' then excluded.effect end`, `excluded.effect`},
 		{stepStmtGo, `case when receipt.outcome <> 'ok' then excluded.effect end`, `excluded.effect`},
 		{workersSteps, `if r, ok := byIndex[i]; ok && r.Outcome == receipts.OK {`, `if r, ok := byIndex[i]; ok && r.Outcome == receipts.OK && i < 0 {`},
-	}, faults("kill")},
-	{"the reaper takes live leases", []edit{
+	}, args: faults("kill")},
+	{name: "the reaper takes live leases", edits: []edit{
 		{reapGo, "and r.lease_expires_at < (select clock_timestamp())", ""},
 		{effectsGo, " and r.lease_expires_at < clock_timestamp()", ""},
-	}, faults("kill")},
-	{"leases are stamped with now()", one(statementGo, `"lease_expires_at = clock_timestamp() + @lease::interval"`, `"lease_expires_at = now() + @lease::interval"`), faults("lock")},
-	{"a release does not raise the attempt", notRaisedBy("Release"), faults("sigterm")},
-	{"the heartbeat ignores the attempt", one(keeperGo, "join weir.run r on r.id = a.id and r.attempt = a.attempt", "join weir.run r on r.id = a.id and a.attempt is not null"), faults("stop in beat")},
-	{"no step has a deadline", []edit{
+	}, args: faults("kill")},
+	{name: "leases are stamped with now()", edits: one(statementGo, `"lease_expires_at = clock_timestamp() + @lease::interval"`, `"lease_expires_at = now() + @lease::interval"`), args: faults("lock")},
+	{name: "a release does not raise the attempt", edits: notRaisedBy("Release"), args: faults("sigterm")},
+	{name: "the heartbeat ignores the attempt", edits: one(keeperGo, "join weir.run r on r.id = a.id and r.attempt = a.attempt", "join weir.run r on r.id = a.id and a.attempt is not null"), args: faults("stop in beat")},
+	{name: "no step has a deadline", edits: []edit{
 		{keeperGo, "and r.step_deadline_at > clock_timestamp()\n", "\n"},
 		{keeperGo, "func() { h.end(ErrStepDeadline) }", "func() {}"},
-	}, append(faults("kill"), "--kind", "order")},
-	{"an unknown COMMIT is taken for done", one(steptxGo, "	if finished {\n		res, stop = t.committed(s, out, last)", "	if finished || !last {\n		res, stop = t.committed(s, out, last)"), append(faults("cut before commit"), "--kind", "order")},
-	{"a payload can be changed", one(schemaSQL, "create trigger payload_is_frozen before update or delete", "create trigger payload_is_frozen before delete"), faults("tamper")},
-	{"the heartbeat waits for locks", one(keeperGo, "order by r.id for no key update of r skip locked\n)\nupdate weir.run r set lease_expires_at", "order by r.id for no key update of r\n)\nupdate weir.run r set lease_expires_at"), faults("lock")},
+	}, args: append(faults("kill"), "--kind", "order")},
+	{name: "an unknown COMMIT is taken for done", edits: one(steptxGo, "	if finished {\n		res, stop = t.committed(s, out, last)", "	if finished || !last {\n		res, stop = t.committed(s, out, last)"), args: append(faults("cut before commit"), "--kind", "order")},
+	{name: "a payload can be changed", edits: one(schemaSQL, "create trigger payload_is_frozen before update or delete", "create trigger payload_is_frozen before delete"), args: faults("tamper")},
+	{name: "the heartbeat waits for locks", edits: one(keeperGo, "order by r.id for no key update of r skip locked\n)\nupdate weir.run r set lease_expires_at", "order by r.id for no key update of r\n)\nupdate weir.run r set lease_expires_at"), args: faults("lock")},
 }
 
 // runDrills drills the build as it is, which must be green, and then each mutant.
@@ -71,6 +73,10 @@ func runDrills(ctx context.Context, match func(string) bool, verbose bool) int {
 		}
 	}
 	report(green, "nothing is removed", drillMutant{args: []string{"--duration", "25s"}})
+	if name := "an older build without the newest kind"; match(name) {
+		report(green, name, drillMutant{args: []string{"--duration", "40s"}, older: one("internal/drill/drill.go",
+			"return []Subject{newDeliveries(seed), newOrders(seed)}", "return []Subject{newDeliveries(seed)}")})
+	}
 	for _, m := range drillMutants {
 		if match(m.name) && ctx.Err() == nil {
 			report(killed, m.name, m)
@@ -96,16 +102,19 @@ func (m drillMutant) drill(ctx context.Context) (result, why, out string) {
 		return broken, "", err.Error()
 	}
 	defer os.RemoveAll(dir)
-	overlay, _, err := mutant{edits: m.edits}.overlay(dir)
-	if err != nil {
-		return broken, "", err.Error()
-	}
 	program := filepath.Join(dir, "worker")
-	build := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", program, "./cmd/worker")
-	if said, err := build.CombinedOutput(); err != nil {
-		return broken, "", string(said)
+	if said, err := buildWorker(ctx, dir, program, m.edits); err != nil {
+		return broken, "", said
 	}
-	drill := exec.CommandContext(ctx, program, append([]string{"drill", "--json", "--seed", "7"}, m.args...)...) // #nosec G204 -- built just now
+	args := append([]string{"drill", "--json", "--seed", "7"}, m.args...)
+	if m.older != nil {
+		older := filepath.Join(dir, "older")
+		if said, err := buildWorker(ctx, dir, older, m.older); err != nil {
+			return broken, "", said
+		}
+		args = append(args, "--other", older)
+	}
+	drill := exec.CommandContext(ctx, program, args...) // #nosec G204 -- built just now
 	drill.Cancel = func() error { return drill.Process.Signal(os.Interrupt) }
 	drill.WaitDelay = time.Minute
 	drill.Env = append(os.Environ(), "TMPDIR="+dir) // its logs and its history go with the mutant
@@ -132,4 +141,14 @@ func (m drillMutant) drill(ctx context.Context) (result, why, out string) {
 		return killed, found.Broken[0], string(stdout)
 	}
 	return broken, "", string(stdout)
+}
+
+// buildWorker builds the worker with the edits.
+func buildWorker(ctx context.Context, dir, program string, edits []edit) (said string, err error) {
+	overlay, _, err := mutant{edits: edits}.overlay(dir)
+	if err != nil {
+		return err.Error(), err
+	}
+	out, err := exec.CommandContext(ctx, "go", "build", "-overlay", overlay, "-o", program, "./cmd/worker").CombinedOutput()
+	return string(out), err
 }

@@ -15,6 +15,8 @@ var stepMutants = []mutant{
 	{"steps: a shutdown waits for the whole run", one(stepsGo, "if t.service.stopping.Load() {", "if false && t.service.stopping.Load() {"), workersPkg, "Steps_AShutdown"},
 	{"steps: contention burns budget", one(stepsGo, "case s.Effect == receipts.Transactional && fencing.IsTransient(err):", "case false:"), workersPkg, "Steps_WhatBurns"},
 	{"steps: issued under another's started", one(stepOutsideGo, "if began {", "if began || s.impl.ask != nil {"), workersPkg, "Steps_ReconciledIsAsked"},
+	{"steps: a lost try says nothing of its step", one(stepsGo, "if s.Effect != receipts.Transactional {\n		res.outcome", "if false {\n		res.outcome"), workersPkg, "TestLost_"},
+	{"channels: a context that never ends", one("workers/delivery.go", "ch.Send(ctx, m)", "ch.Send(context.WithoutCancel(ctx), m)"), "./workers/workerstest", "Idempotent/step_0/silent"},
 	{"steps: an escaped NUL passes", one(stepOutputGo, "case code == 0:", "case code == -2:"), workersPkg, "Output_IsStorable"},
 }
 
