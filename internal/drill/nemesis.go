@@ -3,7 +3,6 @@ package drill
 import (
 	"context"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
@@ -45,14 +44,15 @@ const (
 	faultRestart   = "restart"
 )
 
-// families are what a hand is dealt from. Kills and stops prove most.
+// families of faults: kills and stops prove most.
 var families = map[string][]string{
 	"kill":  {faultKill},
 	"stop":  {faultStop, faultStop, faultStopBegin, faultStopHold, faultStopAfter, faultStopWrite, faultStopWrite, faultStopBeat},
 	"other": {faultCut, faultCutBefore, faultCutAfter, faultCutWrite, faultBlackhole, faultDelay, faultTerminate, faultTerm, faultLock, faultLock, faultTamper},
 }
 
-var hand = []string{"kill", "kill", "stop", "stop", "other"}
+// perMinute is how many kills and how many stops are aimed at, somewhat more than must land.
+const perMinute = 26
 
 // nemesis breaks things, by a seed.
 type nemesis struct {
@@ -67,7 +67,7 @@ type nemesis struct {
 
 	mu     sync.Mutex
 	rng    *rand.Rand
-	dealt  []string // families still to be dealt
+	began  time.Time
 	faults []Fault
 	counts map[string]int
 	broken []string // what was not refused, and must be
@@ -75,6 +75,7 @@ type nemesis struct {
 
 // run breaks things in several lanes until ctx ends: half of the fleet at most is broken at a time.
 func (n *nemesis) run(ctx context.Context) {
+	n.began = time.Now()
 	var lanes sync.WaitGroup
 	for range max(1, len(n.fleet.slots)/2) {
 		lanes.Go(func() {
@@ -101,17 +102,20 @@ func (n *nemesis) between(low, high time.Duration) time.Duration {
 	return low + time.Duration(n.roll(int(high-low)))
 }
 
-// choose deals the next fault; empty when none is allowed.
+// choose draws the next fault: mostly from the family that is behind its number. It is empty when none is allowed.
 func (n *nemesis) choose() string {
+	kills, stops, _ := n.tally()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for range 3 * len(hand) {
-		if len(n.dealt) == 0 {
-			n.dealt = slices.Clone(hand)
-			n.rng.Shuffle(len(n.dealt), func(i, j int) { n.dealt[i], n.dealt[j] = n.dealt[j], n.dealt[i] })
-		}
-		family := n.dealt[0]
-		n.dealt = n.dealt[1:]
+	aim := int(time.Since(n.began).Minutes() * perMinute)
+	order := []string{"kill", "stop", "other"}
+	switch chance := n.rng.IntN(10); {
+	case chance < 2 || kills > aim && stops > aim:
+		order = []string{"other", "kill", "stop"}
+	case stops < kills:
+		order = []string{"stop", "kill", "other"}
+	}
+	for _, family := range order {
 		var list []string
 		for _, what := range families[family] {
 			if n.allowed(what) {
@@ -176,7 +180,7 @@ func (n *nemesis) once(ctx context.Context) {
 	if s.name() != f.Worker && !s.up(10*time.Second) { // a new process that is not up is a broken one still
 		n.say("worker %s does not come up", s.name())
 	}
-	sleep(ctx, n.between(20*time.Millisecond, 150*time.Millisecond))
+	sleep(ctx, n.between(10*time.Millisecond, 80*time.Millisecond))
 }
 
 // do does one fault, and undoes what does not end by itself. It says in f what it was in the end, and reports whether

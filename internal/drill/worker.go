@@ -8,7 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -61,8 +61,7 @@ func RunWorker(ctx context.Context, subjects []Subject) error {
 	refused := newRefusals(cfg.Name)
 	fleetConfig := &workers.Config{
 		Schema: cfg.RiverSchema, ReaperInterval: cfg.Reaper, DoorbellGrace: max(time.Second, cfg.Limits.Lease/2), MaxReaps: 50,
-		ShutdownGrace: cfg.Limits.StepTime, FetchPollInterval: 200 * time.Millisecond, Logger: log,
-		Observer: workers.Observers{refused, &readiness{}},
+		ShutdownGrace: cfg.Limits.StepTime, FetchPollInterval: 200 * time.Millisecond, Logger: log, Observer: refused,
 	}
 	for _, name := range cfg.Subjects {
 		for _, s := range subjects {
@@ -76,12 +75,15 @@ func RunWorker(ctx context.Context, subjects []Subject) error {
 	following, endFollowing := context.WithCancel(ctx)
 	defer endFollowing()
 	go refused.follow(following, cfg.DatabaseURL)
+	var current atomic.Pointer[workers.Fleet]
+	go tellReady(ctx, &current)
 	// A worker that starts in an outage, or behind a partition, waits for its end, as a supervisor would make it.
 	var fleet *workers.Fleet
 	for {
 		if fleet, err = workers.New(pool, fleetConfig); err != nil {
 			return err
 		}
+		current.Store(fleet)
 		if err = fleet.Run(ctx); err == nil || ctx.Err() != nil {
 			break
 		}
@@ -100,18 +102,14 @@ func RunWorker(ctx context.Context, subjects []Subject) error {
 // readyFD is the pipe on which a worker says that it works.
 const readyFD = 3
 
-// readiness tells the parent when the first round of upkeep is done.
-type readiness struct{ once sync.Once }
-
-// Observe waits for that round.
-func (r *readiness) Observe(_ context.Context, e workers.Event) {
-	if round, ok := e.(workers.MaintenanceDone); ok && round.Err == nil {
-		r.once.Do(func() {
-			pipe := os.NewFile(readyFD, "ready")
-			_, _ = pipe.Write([]byte{1}) // the parent may be gone, and then so are we
-			_ = pipe.Close()
-		})
+// tellReady tells the parent when the fleet works.
+func tellReady(ctx context.Context, fleet *atomic.Pointer[workers.Fleet]) {
+	pipe := os.NewFile(readyFD, "ready")
+	defer pipe.Close()
+	for f := fleet.Load(); (f == nil || f.Healthy() != nil) && ctx.Err() == nil; f = fleet.Load() {
+		sleep(ctx, 10*time.Millisecond)
 	}
+	_, _ = pipe.Write([]byte{1}) // the parent may be gone, and then so are we
 }
 
 // closePool does not wait for a function that never returns.
