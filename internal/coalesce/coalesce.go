@@ -1,0 +1,188 @@
+// Package coalesce carries out calls that wait at the same time as one. A call that waits alone is carried out at once,
+// by itself: nothing lingers, so an idle process is as fast as without it, and a busy one finds its batches in what
+// arrived while the last ones were under way.
+package coalesce
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// ErrNotSent says that a call's context ended before anything was sent for it.
+var ErrNotSent = errors.New("weir: the call ended before it was sent")
+
+// Config says how calls are carried out.
+type Config[K comparable, In, Out any] struct {
+	// Key is what two calls of one batch must not share: the later one waits for the next batch.
+	Key func(In) K
+	// One carries out a single call, with the call's own context.
+	One func(context.Context, In) (Out, error)
+	// Many carries out a batch. A key without a result is carried out by One: Many leaves out what it cannot decide.
+	Many func(context.Context, []In) (map[K]Out, error)
+	// InDoubt reports an error of Many after which the batch may have been carried out: each call gets it. After any other
+	// error each call is carried out by One, so that one bad element fails alone.
+	InDoubt func(error) bool
+	// Max is the largest batch, Flushers how many are under way at once, Timeout how long one may take.
+	Max, Flushers int
+	Timeout       time.Duration
+}
+
+// Group coalesces calls. Its methods are safe for concurrent use. It holds no goroutine while nothing waits.
+type Group[K comparable, In, Out any] struct {
+	cfg Config[K, In, Out]
+
+	mu      sync.Mutex
+	queue   []*call[In, Out]
+	flushes int
+}
+
+type call[In, Out any] struct {
+	ctx  context.Context //nolint:containedctx // of the caller, who waits
+	in   In
+	done chan struct{}
+	out  Out
+	err  error
+}
+
+// New makes a group.
+func New[K comparable, In, Out any](cfg Config[K, In, Out]) *Group[K, In, Out] {
+	return &Group[K, In, Out]{cfg: cfg}
+}
+
+// Do carries out a call, alone or with others. When ctx ends while it waits to be sent, it returns ErrNotSent with ctx's
+// cause. Once it is sent, ctx does not end it: what becomes of it must be known.
+func (g *Group[K, In, Out]) Do(ctx context.Context, in In) (Out, error) {
+	c := &call[In, Out]{ctx: ctx, in: in, done: make(chan struct{})}
+	if ctx.Err() != nil {
+		return c.out, notSent(ctx)
+	}
+	g.mu.Lock()
+	g.queue = append(g.queue, c)
+	if g.flushes < g.cfg.Flushers {
+		g.flushes++
+		go g.flush()
+	}
+	g.mu.Unlock()
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		if g.leave(c) {
+			return c.out, notSent(ctx)
+		}
+		<-c.done
+	}
+	return c.out, c.err
+}
+
+func notSent(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrNotSent, context.Cause(ctx)) }
+
+// leave takes a call that was not sent back out of the queue.
+func (g *Group[K, In, Out]) leave(c *call[In, Out]) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, q := range g.queue {
+		if q == c {
+			g.queue = append(g.queue[:i], g.queue[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+// flush carries out batches until nothing waits.
+func (g *Group[K, In, Out]) flush() {
+	for {
+		batch := g.take()
+		switch len(batch) {
+		case 0:
+			return
+		case 1:
+			g.one(batch[0])
+		default:
+			g.many(batch)
+		}
+	}
+}
+
+// take takes the next batch, in the order of arrival and no key twice. With nothing to take it ends the flusher, in the
+// same breath in which Do decides whether to start one.
+func (g *Group[K, In, Out]) take() []*call[In, Out] {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.queue) == 0 {
+		g.flushes--
+		return nil
+	}
+	seen := make(map[K]bool, min(len(g.queue), g.cfg.Max))
+	var batch, rest []*call[In, Out]
+	for i, c := range g.queue {
+		if len(batch) == g.cfg.Max {
+			rest = append(rest, g.queue[i:]...)
+			break
+		}
+		if key := g.cfg.Key(c.in); seen[key] {
+			rest = append(rest, c)
+		} else {
+			seen[key] = true
+			batch = append(batch, c)
+		}
+	}
+	g.queue = rest
+	return batch
+}
+
+func (g *Group[K, In, Out]) one(c *call[In, Out]) {
+	defer close(c.done)
+	defer func() {
+		if p := recover(); p != nil {
+			c.err = fmt.Errorf("weir: panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	c.out, c.err = g.cfg.One(c.ctx, c.in)
+}
+
+func (g *Group[K, In, Out]) many(batch []*call[In, Out]) {
+	results, doubt, err := g.sendMany(batch)
+	for _, c := range batch {
+		out, ok := results[g.cfg.Key(c.in)]
+		switch {
+		case err == nil && ok:
+			c.out = out
+			close(c.done)
+		case doubt:
+			c.err = err
+			close(c.done)
+		default:
+			go g.one(c) // what it waits for must not hold up the next batch
+		}
+	}
+}
+
+// sendMany sends a batch. doubt says that it may have been carried out although there is an error: nobody knows where a
+// panic came from.
+func (g *Group[K, In, Out]) sendMany(batch []*call[In, Out]) (results map[K]Out, doubt bool, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			results, doubt, err = nil, true, fmt.Errorf("weir: panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	ctx, cancel := context.WithTimeout(context.Background(), g.cfg.Timeout)
+	defer cancel()
+	in := make([]In, len(batch))
+	for i, c := range batch {
+		in[i] = c.in
+	}
+	results, err = g.cfg.Many(ctx, in)
+	return results, err != nil && g.cfg.InDoubt(err), err
+}
+
+// Waiting is how many calls are not sent yet.
+func (g *Group[K, In, Out]) Waiting() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return len(g.queue)
+}
