@@ -118,16 +118,16 @@ func (n *nemesis) terminate(ctx context.Context, s *slot) bool {
 	return err == nil && ok
 }
 
-// lock holds the row of a run that the worker owns: heartbeats, fences and the reaper must live with that.
+// lock holds rows of runs that the worker owns: heartbeats, fences and the reaper must live with that.
 func (n *nemesis) lock(ctx context.Context, f *Fault) bool {
-	hold := n.between(n.lease/10, n.lease*3/10)
+	hold := n.between(n.lease/5, n.lease*24/100) // a fence waits for a lock for a quarter of its lease
 	if n.roll(3) == 0 {
 		hold = n.beyondLease()
 	}
 	err := pgx.BeginFunc(ctx, n.pool, func(tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, `select r.id::text from weir.run r where r.lease_expires_at is not null and r.id in
 			(select run_id from weir_drill.history where worker = $1 and what = 'run' order by seq desc limit 20)
-			limit 1 for no key update of r skip locked`, f.Worker)
+			limit 4 for no key update of r skip locked`, f.Worker)
 		if err != nil {
 			return err
 		}

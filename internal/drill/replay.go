@@ -148,7 +148,7 @@ func (r *RunRecord) runChange(c change, lease time.Duration) {
 }
 
 // shortBy is how much of a lease may be gone when its row was written: more is a lease that was stamped before a wait.
-const shortBy = 0.175
+const shortBy = 0.12
 
 func (r *RunRecord) runUpdate(c change, lease time.Duration) {
 	wasOwned, isOwned := c.OldLease != nil, c.Lease != nil
