@@ -81,6 +81,8 @@ func Bind[T any](kind *jobs.Kind[T], cfg KindConfig, steps ...StepFunc[T]) Bindi
 		if s.name != d.Name || s.effect != d.Effect {
 			faults = append(faults, fmt.Errorf("%w: Bind(%s): function %d is %s (%s): must be %s (%s)",
 				ErrInvalidConfig, b.name, i, s.name, s.effect, d.Name, d.Effect))
+		} else if s.noFunc {
+			faults = append(faults, fmt.Errorf("%w: Bind(%s): function %d, of %s, is nil", ErrInvalidConfig, b.name, i, s.name))
 		}
 		b.steps = append(b.steps, boundStep{
 			Step: receipts.Step{Index: i, Name: d.Name, Effect: receipts.Effect(d.Effect)}, impl: s.impl,
