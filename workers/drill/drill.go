@@ -168,7 +168,7 @@ func (k *kind[T]) Check(ctx context.Context, pool *pgxpool.Pool, records *inner.
 		}
 		if err := k.cfg.Check(ctx, pool, e); err != nil {
 			all.Wrong++
-			all.Faults = append(all.Faults, fmt.Sprintf("run %s: %v", r.ID, err))
+			all.Faults = append(all.Faults, fmt.Sprintf("%s run %s: Check: %v", r.Kind, r.ID, err))
 		}
 	}
 	return all, nil
