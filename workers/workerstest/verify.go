@@ -91,13 +91,23 @@ func (x *scene) verifyCalls() []error {
 			}
 		}
 		if len(acts) > limit {
-			faults = append(faults, fmt.Errorf("step %s was executed %d times, at most %d was called for", step.Name, len(acts), limit))
+			faults = append(faults, fmt.Errorf("step %s was executed %d times, at most %d was called for%s", step.Name, len(acts), limit, firstError(acts)))
 		}
 		if step.Effect == jobs.Idempotent && !slices.Contains(x.outputsVary, step.Name) {
 			faults = append(faults, sameOutputs(step.Name, acts)...)
 		}
 	}
 	return faults
+}
+
+// firstError is why a step was executed again that failed by itself.
+func firstError(acts []*call) string {
+	for _, c := range acts {
+		if c.err != nil {
+			return fmt.Sprintf("; it returned the error %q", c.err)
+		}
+	}
+	return ""
 }
 
 func sameOutputs(step string, acts []*call) []error {
