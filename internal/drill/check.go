@@ -17,6 +17,7 @@ type checker struct {
 	opts    Options
 	faults  []Fault
 	outages []Fault
+	stalls  *stalls
 }
 
 // check fills the report.
@@ -96,7 +97,7 @@ func (c *checker) takeovers(run *RunRecord, r *Report) {
 		if t.overdue || t.suspect || c.outage(from, t.next) {
 			continue
 		}
-		took := t.next.Sub(from)
+		took := t.next.Sub(from) - c.stalls.during(from, t.next)
 		bound := c.opts.Lease + c.opts.Reaper*6/5 + grace
 		if fault.What != faultKill {
 			bound += c.opts.stepTime()

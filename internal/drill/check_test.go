@@ -50,6 +50,19 @@ func TestCheck_RecoveryIsMeasuredFromTheFault(t *testing.T) {
 	require.Empty(t, judged(t, []Fault{kill, outage}, late).Broken, "an outage of the database is nobody's recovery")
 }
 
+// A machine that stands still is no slow recovery.
+func TestCheck_RecoveryIsMeasuredWithoutStalls(t *testing.T) {
+	t.Parallel()
+	s := &stalls{list: []span{{at(1), at(2)}, {at(10.5), at(11)}, {at(13.5), at(15)}}}
+	require.Equal(t, 700*time.Millisecond, s.during(at(10), at(13.7)))
+	require.Equal(t, 3*time.Second, s.total())
+	r := &Report{}
+	c := &checker{opts: Options{Lease: 2 * time.Second, Reaper: 500 * time.Millisecond}, faults: []Fault{{What: faultKill, Worker: "w1.1", From: at(10), Until: at(10.1)}}, stalls: s}
+	c.takeovers(&RunRecord{ID: jobs.RunID{1}, Terminal: true, takeovers: []takeover{{worker: "w1.1", since: at(9), at: at(12.2), next: at(13.7)}}}, r)
+	require.Empty(t, r.Broken)
+	require.InDelta(t, 3.0, r.MaxRecoveryS, 0.01)
+}
+
 func TestCheck_ATakeoverWithoutAFaultIsSeen(t *testing.T) {
 	t.Parallel()
 	lost := takeover{worker: "w1.1", since: at(9), at: at(12.2), next: at(12.5)}

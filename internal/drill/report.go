@@ -26,11 +26,13 @@ type Report struct {
 	// MaxKillRecoveryS is that after SIGKILL alone.
 	MaxKillRecoveryS float64 `json:"max_kill_recovery_s"`
 	// Unprovoked are takeovers from owners that nothing was done to.
-	Unprovoked int            `json:"unprovoked_takeovers"`
-	Faults     map[string]int `json:"faults"`
-	DurationS  float64        `json:"duration_s"`
-	Seed       uint64         `json:"seed"`
-	OK         bool           `json:"ok"`
+	Unprovoked int `json:"unprovoked_takeovers"`
+	// StalledS is for how long the machine did not keep up: recoveries are measured without it.
+	StalledS  float64        `json:"stalled_s"`
+	Faults    map[string]int `json:"faults"`
+	DurationS float64        `json:"duration_s"`
+	Seed      uint64         `json:"seed"`
+	OK        bool           `json:"ok"`
 	// Broken says what is not as the contract has it, and More how many such things there are beyond these.
 	Broken []string `json:"broken,omitempty"`
 	More   int      `json:"more,omitempty"`
