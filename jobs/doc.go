@@ -21,6 +21,11 @@
 // REPEATABLE READ and SERIALIZABLE a key that was taken meanwhile gives 40001, and the caller tries its transaction
 // again.
 //
+// # Tables
+//
+// They are made by `worker migrate up`, or by migrations.Up. Without them every call fails with PostgreSQL's 42P01,
+// undefined_table.
+//
 // # Poolers
 //
 // A Client works through a transaction pooler such as PgBouncer; use pgx's QueryExecModeExec or
