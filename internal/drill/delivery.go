@@ -117,6 +117,7 @@ func (d *deliveries) Check(_ context.Context, _ *pgxpool.Pool, records *Records)
 	defer d.mu.Unlock()
 	var all Effects
 	for _, run := range records.Runs(jobs.KindDelivery) {
+		all.Faults = append(all.Faults, run.unexplained(false)...) // the mail server refuses for now, never for good
 		all.add(run.outside(0, d.mails[run.ID.String()+".0"], 1+run.Unknown[0]))
 	}
 	return all, nil

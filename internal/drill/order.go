@@ -190,6 +190,8 @@ func (o outside) asked(ctx context.Context, in *workers.In[order]) (string, bool
 func (o *orders) Check(ctx context.Context, pool *pgxpool.Pool, records *Records) (Effects, error) {
 	var all Effects
 	for _, run := range records.Runs(orderKind.Name()) {
+		// Only a parcel that may be on its way, and that the provider does not know of, ends an order.
+		all.Faults = append(all.Faults, run.unexplained(run.Unknown[stepShip] > 0)...)
 		for i, name := range []string{"once", "each", "each"} {
 			step := []int{stepCharge, stepTell, stepShip}[i]
 			key := fmt.Sprintf("%s/%s:%d", name, run.ID, step)

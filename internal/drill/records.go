@@ -38,6 +38,9 @@ type Records struct {
 	Lease time.Duration
 }
 
+// RecordsOf are the records of these runs, for tests of a subject.
+func RecordsOf(runs ...*RunRecord) *Records { return &Records{runs: runs} }
+
 // Runs are the runs of a kind that were asked for, in the order of their ids.
 func (r *Records) Runs(kind string) []*RunRecord {
 	var out []*RunRecord

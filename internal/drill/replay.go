@@ -275,17 +275,25 @@ func deref(s *string) string {
 // succeeded reports whether the run says that all of its steps are done.
 func (r *RunRecord) succeeded() bool { return r.Status == "succeeded" || r.Status == "sent" }
 
-// missing is the fault of a run that has succeeded without the step's receipt.
-func (r *RunRecord) missing(step int) []string {
+// Missing is the fault of a run that has succeeded without the step's receipt.
+func (r *RunRecord) Missing(step int) []string {
 	if !r.succeeded() || r.Receipts[step] == "ok" {
 		return nil
 	}
 	return []string{fmt.Sprintf("run %s: it has succeeded, and the receipt of step %d says %q", r.ID, step, r.Receipts[step])}
 }
 
+// unexplained is the fault of a run that ended badly, although nothing that was done to it has that end.
+func (r *RunRecord) unexplained(explained bool) []string {
+	if !r.Terminal || r.succeeded() || explained {
+		return nil
+	}
+	return []string{fmt.Sprintf("run %s: it is %s, and nothing that was done to it explains that", r.ID, r.Status)}
+}
+
 // inDatabase compares the receipt of a transactional step with its effects: once, or not at all.
 func (r *RunRecord) inDatabase(step int) Effects {
-	e := Effects{Count: r.effects[step], Faults: r.missing(step)}
+	e := Effects{Count: r.effects[step], Faults: r.Missing(step)}
 	switch ok := r.Receipts[step] == "ok"; {
 	case ok && r.effects[step] == 0:
 		e.Faults = append(e.Faults, fmt.Sprintf("run %s: step %d has a receipt and no effect", r.ID, step))
@@ -301,7 +309,7 @@ func (r *RunRecord) inDatabase(step int) Effects {
 
 // outside compares the receipt of a step with how often its effect is outside.
 func (r *RunRecord) outside(step, times, allowed int) Effects {
-	e := Effects{Count: times, Faults: r.missing(step)}
+	e := Effects{Count: times, Faults: r.Missing(step)}
 	if r.Receipts[step] == "ok" && times == 0 {
 		e.Faults = append(e.Faults, fmt.Sprintf("run %s: step %d has a receipt, and nothing is outside", r.ID, step))
 	}

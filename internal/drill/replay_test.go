@@ -200,3 +200,21 @@ func TestEffects_AreCountedAgainstTheReceipts(t *testing.T) {
 	require.Equal(t, 1, e.Duplicates)
 	require.Contains(t, strings.Join(e.Faults, "\n"), "3 times outside, at most 2")
 }
+
+func TestEffects_ARunThatEndsBadlyNeedsAReason(t *testing.T) {
+	t.Parallel()
+	run := &RunRecord{Kind: orderKind.Name(), Status: "failed", Terminal: true, Receipts: map[int]string{}, Unknown: map[int]int{}, effects: map[int]int{}}
+	provider := &provider{done: map[string]int{}}
+	check := func() []string {
+		effects, err := (&orders{provider: provider}).Check(t.Context(), nil, RecordsOf(run))
+		require.NoError(t, err)
+		return effects.Faults
+	}
+	require.Len(t, check(), 1)
+	run.Unknown[stepShip] = 1
+	require.Empty(t, check())
+	run.Kind = jobs.KindDelivery
+	effects, err := (&deliveries{}).Check(t.Context(), nil, RecordsOf(run))
+	require.NoError(t, err)
+	require.Len(t, effects.Faults, 1)
+}

@@ -63,6 +63,7 @@ type Ended[T any] struct {
 // Subject is a kind that Main drills; see Of.
 type Subject interface {
 	subject() inner.Subject
+	validate() error
 }
 
 // Of makes a kind a subject.
@@ -74,6 +75,17 @@ func Of[T any](cfg Config[T]) Subject { return &kind[T]{cfg: cfg} }
 func Main(ctx context.Context, args []string, subjects ...Subject) error {
 	if len(args) == 0 {
 		return errors.New("drill: args must begin with the name of the subcommand")
+	}
+	var faults []error
+	for i, s := range subjects {
+		if s == nil {
+			faults = append(faults, fmt.Errorf("drill: subject %d is nil", i))
+		} else {
+			faults = append(faults, s.validate())
+		}
+	}
+	if err := errors.Join(faults...); err != nil || len(subjects) == 0 {
+		return errors.Join(err, errorIf(len(subjects) == 0, "drill: there is no subject"))
 	}
 	program, err := os.Executable()
 	if err != nil {
@@ -101,6 +113,20 @@ func Main(ctx context.Context, args []string, subjects ...Subject) error {
 type kind[T any] struct {
 	cfg   Config[T]
 	close func() error
+}
+
+func errorIf(is bool, text string) error {
+	if is {
+		return errors.New(text)
+	}
+	return nil
+}
+
+func (k *kind[T]) validate() error {
+	return errors.Join(
+		errorIf(k.cfg.Kind == nil, "drill: Config.Kind is missing"),
+		errorIf(k.cfg.Bind == nil, "drill: Config.Bind is missing"),
+		errorIf(k.cfg.Payload == nil, "drill: Config.Payload is missing"))
 }
 
 func (k *kind[T]) subject() inner.Subject { return k }
@@ -162,6 +188,7 @@ func (k *kind[T]) Check(ctx context.Context, pool *pgxpool.Pool, records *inner.
 				e.Done[s.Name] = true
 				all.Count++
 			}
+			all.Faults = append(all.Faults, r.Missing(i)...)
 		}
 		if k.cfg.Check == nil {
 			continue
