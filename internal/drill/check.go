@@ -99,19 +99,31 @@ func (c *checker) takeovers(run *RunRecord, r *Report) {
 		}
 		took := t.next.Sub(from) - c.stalls.during(from, t.next)
 		bound := c.opts.Lease + c.opts.Reaper*6/5 + grace
-		if fault.What != faultKill {
-			bound += c.opts.stepTime()
+		alone := fault.What == faultKill && !c.another(t.at, t.next)
+		if !alone {
+			// Whoever heard the new doorbell may have been next: then the sweep rings again.
+			bound += max(c.opts.stepTime(), doorbellGrace(c.opts.Lease)+c.opts.Reaper*6/5)
 		}
 		if took.Seconds() > r.MaxRecoveryS {
 			r.MaxRecoveryS = took.Seconds()
 		}
-		if fault.What == faultKill && took.Seconds() > r.MaxKillRecoveryS {
+		if alone && took.Seconds() > r.MaxKillRecoveryS {
 			r.MaxKillRecoveryS = took.Seconds()
 		}
 		if took > bound && c.opts.Other == "" { // of two builds, one may have to wait for the other
 			r.fault("run %s: %s after the fault %q of %s somebody went on: at most %s is promised", run.ID, took.Round(time.Millisecond), fault.What, t.worker, bound)
 		}
 	}
+}
+
+// another reports whether anything was done to any worker in that time.
+func (c *checker) another(from, until time.Time) bool {
+	for _, f := range c.faults {
+		if f.Worker != "" && f.What != faultTamper && f.From.Before(until) && f.Until.After(from) {
+			return true
+		}
+	}
+	return false
 }
 
 // cause is the fault that the owner met while it owned the run.

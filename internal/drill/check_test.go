@@ -41,6 +41,10 @@ func TestCheck_RecoveryIsMeasuredFromTheFault(t *testing.T) {
 	late := lost
 	late.next = at(13.7)
 	require.Contains(t, strings.Join(judged(t, []Fault{kill}, late).Broken, "\n"), "3.7s after the fault")
+	second := Fault{What: faultKill, Worker: "w2.1", From: at(12.4), Until: at(12.5)}
+	r = judged(t, []Fault{kill, second}, late)
+	require.Empty(t, r.Broken, "whoever heard the doorbell was killed, too")
+	require.Zero(t, r.MaxKillRecoveryS, "it is not after SIGKILL alone")
 	stop := kill
 	stop.What = faultStop
 	require.Empty(t, judged(t, []Fault{stop}, late).Broken, "a step's declared time is added for what is not a kill")

@@ -60,7 +60,7 @@ func RunWorker(ctx context.Context, subjects []Subject) error {
 
 	refused := newRefusals(cfg.Name)
 	fleetConfig := &workers.Config{
-		Schema: cfg.RiverSchema, ReaperInterval: cfg.Reaper, DoorbellGrace: max(time.Second, cfg.Limits.Lease/2), MaxReaps: 50,
+		Schema: cfg.RiverSchema, ReaperInterval: cfg.Reaper, DoorbellGrace: doorbellGrace(cfg.Limits.Lease), MaxReaps: 50,
 		ShutdownGrace: cfg.Limits.StepTime, FetchPollInterval: 200 * time.Millisecond, Logger: log, Observer: refused,
 	}
 	for _, name := range cfg.Subjects {
@@ -111,6 +111,9 @@ func tellReady(ctx context.Context, fleet *atomic.Pointer[workers.Fleet]) {
 	}
 	_, _ = pipe.Write([]byte{1}) // the parent may be gone, and then so are we
 }
+
+// doorbellGrace is how long the workers let a run be due before they doubt its doorbell.
+func doorbellGrace(lease time.Duration) time.Duration { return max(time.Second, lease/2) }
 
 // closePool does not wait for a function that never returns.
 func closePool(pool *pgxpool.Pool) {
