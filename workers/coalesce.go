@@ -18,6 +18,8 @@ const (
 	// flushers is how many batches of one sort are under way at once. More hold more connections, and make the batches
 	// smaller.
 	flushers = 2
+	// linger lets the batches of a busy process grow. Measured: 1 ms.
+	linger = time.Millisecond
 )
 
 // writesOf are the writes of one kind's runs that are carried out together when they come at the same time: claims, ends
@@ -93,7 +95,7 @@ func group[In, Out any](s *Service, timeout time.Duration, key func(In) uuid.UUI
 	many func(context.Context, *pgxpool.Conn, []In) (map[uuid.UUID]Out, error),
 ) *coalesce.Group[uuid.UUID, In, Out] {
 	return coalesce.New(coalesce.Config[uuid.UUID, In, Out]{
-		Key: key, Max: maxBatch, Flushers: flushers, Timeout: timeout, InDoubt: inDoubt,
+		Key: key, Max: maxBatch, Flushers: flushers, Timeout: timeout, Linger: linger, InDoubt: inDoubt,
 		One: func(ctx context.Context, in In) (out Out, err error) {
 			ctx, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()

@@ -11,32 +11,47 @@ type Column struct{ Name, Type string }
 
 // Batch composes the statement of one event for many runs at once. It is Transition's text, with the named columns taken
 // from arrays instead of parameters, so each element is fenced, stamped and recorded exactly as if it were alone. The
-// column run is always there. A run must not be twice in a batch.
+// column run is always there: the caller sorts by it, and has no run twice.
 //
-// Rows are locked in the order of their ids, and those that somebody else has locked are left out, as those whose fence
-// is lost are: the caller writes what comes back without a row by itself.
+// Rows are locked in that order, and those that somebody else has locked are left out, as those whose fence is lost
+// are: the caller writes what comes back without a row by itself.
+//
+// Each run is looked up by its id, one after the other, and takes its element's columns along. A join of the batch with
+// the table is at the mercy of statistics: right after a burst of enqueues it was a sequential scan.
 func (m *Machine) Batch(name string, e Event, scope, final string, columns []Column, riders ...Rider) *Statement {
-	columns = append([]Column{{"run", "uuid"}}, columns...)
-	var arrays, names []string
+	arrays, names, carried := []string{"@run_list::uuid[]"}, []string{"run"}, []string{}
 	for _, c := range columns {
 		arrays = append(arrays, fmt.Sprintf("@%s_list::%s[]", c.Name, c.Type))
-		names = append(names, c.Name)
+		names = append(names, "b_"+c.Name)
+		carried = append(carried, "locked.b_"+c.Name)
 	}
-	text := m.transitionCTE(e, scope) + joinRiders(riders) + "\n" + final
-	text = replaceOnce(text, "from weir.run r\n", "from weir.run r join batch b on b.run = r.id\n")
-	text = replaceOnce(text, "for no key update of r", "order by r.id for no key update of r skip locked")
-	text = replaceOnce(text, "from locked where r.id = locked.id", "from locked join batch b on b.run = locked.id where r.id = locked.id")
-	text = fromFenced.ReplaceAllString(text, "from fenced join batch b on b.run = fenced.id")
-	for _, c := range columns {
-		text = regexp.MustCompile(`@`+c.Name+`\b`).ReplaceAllString(text, "b."+c.Name)
+	locked, fenced, ok := strings.Cut(m.transitionCTE(e, scope), "), fenced as (")
+	if !ok {
+		panic("fencing: a transition without its fence")
 	}
-	return Compile(m.Name+"/"+name, fmt.Sprintf("with batch as (\n    select * from unnest(%s) as u(%s)\n), %s",
-		strings.Join(arrays, ", "), strings.Join(names, ", "), text))
+	locked = replaceOnce(locked, "locked as (", "locked as (\n    select l.*, b.* from batch b cross join lateral (")
+	locked = replaceOnce(locked, "for no key update of r", "for no key update of r skip locked) l")
+	fenced = replaceOnce(fenced, "returning r.*", strings.Join(append([]string{"returning r.*"}, carried...), ", "))
+	rest := joinRiders(riders) + "\n" + final
+	columns = append([]Column{{Name: "run"}}, columns...)
+	locked, fenced, rest = fromBatch(locked, "b", columns), fromBatch(fenced, "locked", columns), fromBatch(rest, "fenced", columns)
+	return Compile(m.Name+"/"+name, fmt.Sprintf("with batch as (\n    select * from unnest(%s) as u(%s)\n), %s), fenced as (%s%s",
+		strings.Join(arrays, ", "), strings.Join(names, ", "), locked, fenced, rest))
 }
 
-var fromFenced = regexp.MustCompile(`\bfrom fenced\b`)
+// fromBatch takes the columns from a relation instead of from parameters.
+func fromBatch(text, relation string, columns []Column) string {
+	for _, c := range columns {
+		column := relation + ".b_" + c.Name
+		if c.Name == "run" {
+			column = map[string]string{"b": "b.run", "locked": "locked.run", "fenced": "fenced.id"}[relation]
+		}
+		text = regexp.MustCompile(`@`+c.Name+`\b`).ReplaceAllString(text, column)
+	}
+	return text
+}
 
-// replaceOnce stops the program when a text is not there once: a batch without its join would be one without its fence.
+// replaceOnce stops the program when a text is not there once: a batch without its lock would be one without its fence.
 func replaceOnce(text, old, replacement string) string {
 	if n := strings.Count(text, old); n != 1 {
 		panic(fmt.Sprintf("fencing: %q is %d times in a statement, not once:\n%s", old, n, text))

@@ -8,11 +8,11 @@ const (
 )
 
 // An element of a coalesced write that nobody fences.
-var unfencedElement = one(batchGo, "text = fromFenced.", "text = strings.Replace(text, `r.attempt = @attempt::bigint`, `true`, 1)\n\ttext = fromFenced.")
+var unfencedElement = one(batchGo, "	rest := joinRiders", "	locked = strings.Replace(locked, `r.attempt = @attempt::bigint`, `true`, 1)\n\trest := joinRiders")
 
 var coalesceMutants = []mutant{
 	{"batch: an element without its fence", unfencedElement, receiptsPkg, "SucceedMany_AStale"},
-	{"batch: waits for locked rows", one(batchGo, "order by r.id for no key update of r skip locked", "order by r.id for no key update of r"), receiptsPkg, "ClaimMany_Each|SucceedMany_AStale"},
+	{"batch: waits for locked rows", one(batchGo, "for no key update of r skip locked) l", "for no key update of r) l"), receiptsPkg, "ClaimMany_Each|SucceedMany_AStale"},
 	{"batch: ok is overwritten", one(batchWritesGo, "output = excluded.output, recorded_at = clock_timestamp()\n        where receipt.outcome <> 'ok'", "output = excluded.output, recorded_at = clock_timestamp()"), receiptsPkg, "Many"},
 	{"coalesce: one key twice in a batch", one(coalesceGo, "seen[key] = true", "seen[key] = false"), coalescePkg, "NoKeyTwice"},
 	{"coalesce: a doubt is sent again", one(coalesceGo, "case doubt:", "case doubt && len(batch) < 0:"), coalescePkg, "ALostAnswer"},

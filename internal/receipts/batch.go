@@ -1,9 +1,11 @@
 package receipts
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -56,6 +58,7 @@ func init() {
 // ClaimMany is Claim, or with a step ClaimStarted, for many runs of one kind. All requests have the kind, the owner, the times and the
 // offers of the first.
 func ClaimMany(ctx context.Context, db fencing.DB, reqs []fencing.ClaimRequest, step *Step) (map[uuid.UUID]fencing.Claimed, error) {
+	reqs = byRun(reqs, func(r fencing.ClaimRequest) uuid.UUID { return r.Run })
 	var (
 		runs      = make([]uuid.UUID, len(reqs))
 		doorbells = make([]int64, len(reqs))
@@ -93,6 +96,7 @@ func ClaimMany(ctx context.Context, db fencing.DB, reqs []fencing.ClaimRequest, 
 
 // SucceedMany is End.Write for ends that all are Succeed with an outcome that is ok, of runs of one kind.
 func SucceedMany(ctx context.Context, db fencing.DB, ends []End) (map[uuid.UUID]Ended, error) {
+	ends = byRun(ends, func(e End) uuid.UUID { return e.Run })
 	w := newWrites(len(ends))
 	outputs := make([]*string, len(ends))
 	for i, e := range ends {
@@ -126,6 +130,7 @@ type Stood struct{ CancelRequested, Written bool }
 
 // StartMany is Outside.Start for steps of one effect, of runs of one kind.
 func StartMany(ctx context.Context, db fencing.DB, steps []Outside) (map[uuid.UUID]Stood, error) {
+	steps = byRun(steps, func(o Outside) uuid.UUID { return o.Run })
 	w := newWrites(len(steps))
 	for i, o := range steps {
 		w.set(i, o.Run, o.Attempt, o.Step)
@@ -146,12 +151,21 @@ type Settlement struct {
 
 // SettleMany is Outside.Settle for steps of runs of one kind.
 func SettleMany(ctx context.Context, db fencing.DB, steps []Settlement) (map[uuid.UUID]Stood, error) {
+	steps = byRun(steps, func(s Settlement) uuid.UUID { return s.Run })
 	w := newWrites(len(steps))
 	for i, s := range steps {
 		w.set(i, s.Run, s.Attempt, s.Step)
 		w.refs[i], w.stepOutputs[i] = nullText(s.ExternalRef), nullJSON(s.Output)
 	}
 	return w.write(ctx, db, settleMany, "settle", steps[0].Outside, w.settleArgs())
+}
+
+// byRun is the order of locks.
+func byRun[T any](list []T, run func(T) uuid.UUID) []T {
+	return slices.SortedFunc(slices.Values(list), func(a, b T) int {
+		x, y := run(a), run(b)
+		return bytes.Compare(x[:], y[:])
+	})
 }
 
 // writes are the columns of a batch of writes by owners.
