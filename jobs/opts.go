@@ -35,7 +35,7 @@ type Opts struct {
 	Queue string
 	// ScheduledAt is when the run is due. Zero is now, by the database's clock.
 	ScheduledAt time.Time
-	// Tags are for finding runs and jobs.
+	// Tags are for finding runs and jobs: at most 20, each of 3 to 255 letters, digits, _ and -.
 	Tags []string
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -55,7 +56,11 @@ type NotSucceededError struct {
 }
 
 func (e *NotSucceededError) Error() string {
-	return fmt.Sprintf("jobs: run %s is %s: %s: %s", e.Run, e.Status, e.Code, e.Message)
+	why := e.Message
+	if e.Code != "" && !strings.HasPrefix(why, e.Code) { // the text of a refusal begins with its code
+		why = strings.TrimSuffix(e.Code+": "+why, ": ")
+	}
+	return strings.TrimSuffix(fmt.Sprintf("jobs: run %s is %s: %s", e.Run, e.Status, why), ": ")
 }
 
 // Is makes it match ErrNotSucceeded.

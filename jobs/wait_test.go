@@ -44,6 +44,11 @@ func TestWaitOutput_DecodesWhatTheLastStepReturned(t *testing.T) {
 	var not *jobs.NotSucceededError
 	require.ErrorAs(t, err, &not)
 	require.Equal(t, jobs.NotSucceededError{Run: id, Status: jobs.StatusFailed, Code: "card_declined", Message: "no"}, *not)
+	require.EqualError(t, not, "jobs: run "+id.String()+" is failed: card_declined: no")
+	not.Message = "card_declined: no" // as the text of a refusal is
+	require.EqualError(t, not, "jobs: run "+id.String()+" is failed: card_declined: no")
+	not.Message = ""
+	require.EqualError(t, not, "jobs: run "+id.String()+" is failed: card_declined")
 
 	_, err = jobs.WaitOutput[sum](t.Context(), client, jobs.RunID{})
 	require.ErrorIs(t, err, jobs.ErrNotFound)

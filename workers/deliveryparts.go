@@ -21,7 +21,7 @@ func (w *deliveryWorker) sendParts(ctx context.Context, held *fencing.Held, c fe
 	}
 	t := &try{service: w.service, kind: w.kind, held: held, claimed: c, outputs: map[string]json.RawMessage{}}
 	began := time.Now()
-	res := t.through(ctx, steps, func(ctx context.Context, i int, _ receipts.Receipt) (result, bool) {
+	res := t.through(ctx, steps, func(ctx context.Context, i int, before receipts.Receipt) (result, bool) {
 		if time.Since(began) > w.kind.stepTime {
 			// Many slow parts: the try ends before River takes the job for stuck, and another goes on.
 			return result{step: steps[i], event: fencing.Snooze, code: "parts_left", delay: minRetry, notSent: true}, true
@@ -31,6 +31,9 @@ func (w *deliveryWorker) sendParts(ctx context.Context, held *fencing.Held, c fe
 			return res, true
 		}
 		res := w.send(ctx, c, payload, s.Step)
+		if res.event != fencing.Succeed && mayHaveHappened(s, before, res) {
+			res.outcome, res.notSent = receipts.Unknown, false
+		}
 		if res.event != fencing.Succeed || i == len(steps)-1 {
 			return res, true
 		}

@@ -69,7 +69,7 @@ func Bind[T any](kind *jobs.Kind[T], cfg KindConfig, steps ...StepFunc[T]) Bindi
 	declared := kind.Steps()
 	var faults []error
 	if len(declared) != len(steps) {
-		faults = append(faults, fmt.Errorf("%w: Bind(%s): %d functions for %d steps", ErrInvalidConfig, b.name, len(steps), len(declared)))
+		faults = append(faults, fmt.Errorf("%w: Bind(%s): the kind declares %d steps, and %d functions are given", ErrInvalidConfig, b.name, len(declared), len(steps)))
 	}
 	frozen := make([]operation.Step, len(declared))
 	for i, d := range declared {
@@ -79,8 +79,10 @@ func Bind[T any](kind *jobs.Kind[T], cfg KindConfig, steps ...StepFunc[T]) Bindi
 		}
 		s := steps[i]
 		if s.name != d.Name || s.effect != d.Effect {
-			faults = append(faults, fmt.Errorf("%w: Bind(%s): function %d is %s (%s): must be %s (%s)",
+			faults = append(faults, fmt.Errorf("%w: Bind(%s): the function of step %d is %q (%s): must be %q (%s), as the kind declares",
 				ErrInvalidConfig, b.name, i, s.name, s.effect, d.Name, d.Effect))
+		} else if s.noFunc {
+			faults = append(faults, fmt.Errorf("%w: Bind(%s): function %d, of %s, is nil", ErrInvalidConfig, b.name, i, s.name))
 		}
 		b.steps = append(b.steps, boundStep{
 			Step: receipts.Step{Index: i, Name: d.Name, Effect: receipts.Effect(d.Effect)}, impl: s.impl,

@@ -115,7 +115,7 @@ func (s *Service) Start(ctx context.Context) error {
 	s.lastGood.Store(time.Now().UnixNano())
 	s.loops.Go(func() { s.keeper.Run(loop) })
 	s.loops.Go(func() { s.maintain(loop) })
-	s.log.InfoContext(ctx, "weir: started", "owner", s.owner, "lease", s.cfg.Delivery.Lease, "reaper_interval", s.cfg.ReaperInterval)
+	s.log.InfoContext(ctx, "weir: started", "owner", s.owner, "delivery_lease", s.cfg.Delivery.Lease, "reaper_interval", s.cfg.ReaperInterval)
 	return nil
 }
 

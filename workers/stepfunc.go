@@ -46,6 +46,7 @@ type StepFunc[T any] struct {
 	name   string
 	effect jobs.Effect
 	impl   stepImpl
+	noFunc bool // it was made of nil
 }
 
 // stepImpl is a step's function without its payload's type.
@@ -81,7 +82,7 @@ func typed[T any](c callIn) *In[T] {
 //
 // The output is encoded as JSON, at most 1 MiB, before the commit.
 func Transactional[T, O any](name string, f func(ctx context.Context, tx pgx.Tx, in *In[T]) (O, error)) StepFunc[T] {
-	return StepFunc[T]{name: name, effect: jobs.Transactional, impl: stepImpl{
+	return StepFunc[T]{name: name, effect: jobs.Transactional, noFunc: f == nil, impl: stepImpl{
 		live: func(ctx context.Context, tx pgx.Tx, in callIn) (any, error) { return f(ctx, tx, typed[T](in)) },
 	}}
 }
@@ -98,7 +99,7 @@ type SQL struct {
 // and receipt, in one round trip and one commit. A statement that touches no row is a step that is not ok: the try
 // fails. f itself must have no effect.
 func Statement[T any](name string, f func(ctx context.Context, in *In[T]) (SQL, error)) StepFunc[T] {
-	return StepFunc[T]{name: name, effect: jobs.Transactional, impl: stepImpl{
+	return StepFunc[T]{name: name, effect: jobs.Transactional, noFunc: f == nil, impl: stepImpl{
 		statement: func(ctx context.Context, in callIn) (SQL, error) { return f(ctx, typed[T](in)) },
 	}}
 }
@@ -116,7 +117,7 @@ func AtLeastOnce[T, O any](name string, f func(ctx context.Context, in *In[T]) (
 }
 
 func outside[T, O any](name string, effect jobs.Effect, f func(ctx context.Context, in *In[T]) (O, error)) StepFunc[T] {
-	return StepFunc[T]{name: name, effect: effect, impl: stepImpl{
+	return StepFunc[T]{name: name, effect: effect, noFunc: f == nil, impl: stepImpl{
 		act: func(ctx context.Context, in callIn) (any, error) { return f(ctx, typed[T](in)) },
 	}}
 }
@@ -127,6 +128,7 @@ func outside[T, O any](name string, effect jobs.Effect, f func(ctx context.Conte
 // was issued may still arrive. ask may return an error to be asked again after a back-off.
 func Reconciled[T, O any](name string, issue func(ctx context.Context, in *In[T]) (O, error), ask func(ctx context.Context, in *In[T]) (out O, found bool, err error)) StepFunc[T] {
 	s := outside(name, jobs.Reconciled, issue)
+	s.noFunc = s.noFunc || ask == nil
 	s.impl.ask = func(ctx context.Context, in callIn) (any, bool, error) { return ask(ctx, typed[T](in)) }
 	return s
 }

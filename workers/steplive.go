@@ -56,11 +56,13 @@ func (t *try) liveOnce(ctx context.Context, s boundStep, last bool) (out json.Ra
 	defer tx.end()
 	committed := false
 	defer func() { // also when the step panics
+		tx.over.Store(true)
 		if !committed {
 			tx.rollback(ctx)
 		}
 	}()
 	value, err := s.impl.live(ctx, &stepTx{Tx: tx.inner, live: tx}, t.in(s))
+	tx.over.Store(true)
 	if err == nil {
 		out, err = encode(value)
 	}
@@ -182,7 +184,9 @@ func (t *try) statementOnce(ctx context.Context, s boundStep, sql SQL, last bool
 	if err != nil {
 		return nil, errors.Join(errNothingSent, err)
 	}
-	defer conn.Release()
+	changed := marksSession.MatchString(sqlComments.ReplaceAllString(sql.Text, " "))
+	defer func() { giveBack(conn, changed) }()
+	fence.SessionChanged = &changed
 	out, err := fence.Execute(ctx, conn)
 	var (
 		pgErr    *pgconn.PgError

@@ -12,7 +12,8 @@ import (
 )
 
 // outside executes a step with an effect outside: commit `started`, act, settle. No transaction is open meanwhile.
-func (t *try) outside(ctx context.Context, s boundStep, last bool, _ receipts.Receipt) (result, bool) {
+// before is the receipt that an earlier try has left.
+func (t *try) outside(ctx context.Context, s boundStep, last bool, before receipts.Receipt) (result, bool) {
 	began, res, stop := t.start(ctx, s)
 	if stop {
 		return res, true
@@ -55,12 +56,23 @@ func (t *try) outside(ctx context.Context, s boundStep, last bool, _ receipts.Re
 		}
 	}
 	if err != nil {
-		return t.failed(s, err), true
+		res := t.failed(s, err)
+		if mayHaveHappened(s, before, res) {
+			res.outcome, res.notSent = receipts.Unknown, false
+		}
+		return res, true
 	}
 	if last {
 		return result{step: s.Step, event: fencing.Succeed, outcome: receipts.OK, stepOutput: out, output: out}, true
 	}
 	return t.settle(ctx, s, out, "")
+}
+
+// mayHaveHappened reports that an earlier try may have had the step's effect, of which this one's error says nothing. A
+// provider that refuses a key speaks of all calls with it.
+func mayHaveHappened(s boundStep, before receipts.Receipt, res result) bool {
+	open := before.Outcome == receipts.Unknown || before.Outcome == receipts.Started
+	return open && !(s.Effect == receipts.Idempotent && res.event == fencing.Refuse)
 }
 
 func (t *try) point(s boundStep) receipts.Outside {
@@ -123,11 +135,13 @@ func (t *try) settle(ctx context.Context, s boundStep, out json.RawMessage, exte
 		}
 		dropReadOnly(service.pool, err)
 		if inDoubt(err) {
-			done, res, stop := t.settleDoubt(ctx, s, out, false)
-			if done {
-				return res, stop
+			// Written again under the new attempt, also where it was committed: that changes nothing of a receipt that is ok,
+			// and says whether a cancellation waits.
+			t.held.Skip()
+			if _, err := service.resolve(ctx, t.held, t.held.Attempt(), t.claimed, k, time.Now().Add(k.lease)); err != nil {
+				return t.lost(s)
 			}
-			continue // under the new attempt
+			continue
 		}
 		if !sleepUntil(ctx, &pause, deadline) {
 			return result{step: s.Step, event: fencing.FailTry, outcome: receipts.Unknown, code: "database", err: err}, true

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"time"
 
@@ -189,7 +190,9 @@ func (t *try) in(s boundStep) callIn {
 	payload, _ := t.binding.decode(t.payload) // run has seen that it can be decoded
 	return callIn{
 		run: jobs.RunID(t.claimed.Run), payload: payload, step: s.Index, attempt: t.held.Attempt(),
-		key: fmt.Sprintf("%s:%d", t.claimed.Run, s.Index), outputs: t.outputs,
+		key: fmt.Sprintf("%s:%d", t.claimed.Run, s.Index),
+		// Its own: what a function leaves running may read while the next step's output comes in.
+		outputs: maps.Clone(t.outputs),
 	}
 }
 

@@ -150,8 +150,12 @@ func openTelegram(t settings.Telegram) (channel.Channel, error) {
 		Token: token, ServerURL: t.ServerURL, Timeout: t.SendTimeout.Value(),
 		DialTimeout: min(t.DialTimeout.Value(), t.SendTimeout.Value()),
 	})
-	if err != nil {
-		return nil, fmt.Errorf("%w:\n%w", settings.ErrInvalid, err)
+	if err != nil { // everything else was checked with the settings
+		variable := "WEIR_TELEGRAM_TOKEN"
+		if t.TokenFile != "" {
+			variable = "WEIR_TELEGRAM_TOKEN_FILE"
+		}
+		return nil, fmt.Errorf("%w:\n%s: %w", settings.ErrInvalid, variable, err)
 	}
 	return ch, nil
 }

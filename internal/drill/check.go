@@ -3,6 +3,7 @@ package drill
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -16,6 +17,7 @@ type checker struct {
 	opts    Options
 	faults  []Fault
 	outages []Fault
+	stalls  *stalls
 }
 
 // check fills the report.
@@ -38,7 +40,7 @@ func (c *checker) check(ctx context.Context, pool *pgxpool.Pool, subjects []Subj
 			}
 		}
 		r.StaleCommits += run.stale
-		short += run.shortLeases
+		short += c.waited(run)
 		for _, f := range run.faults {
 			r.fault("%s", f)
 		}
@@ -95,7 +97,7 @@ func (c *checker) takeovers(run *RunRecord, r *Report) {
 		if t.overdue || t.suspect || c.outage(from, t.next) {
 			continue
 		}
-		took := t.next.Sub(from)
+		took := t.next.Sub(from) - c.stalls.during(from, t.next)
 		bound := c.opts.Lease + c.opts.Reaper*6/5 + grace
 		if fault.What != faultKill {
 			bound += c.opts.stepTime()
@@ -132,6 +134,20 @@ func (c *checker) cause(run string, t takeover) (Fault, bool) {
 		}
 	}
 	return found, ok
+}
+
+// waited counts the leases that were short when they were written, of runs whose rows the drill held meanwhile. Where it
+// held nothing there was nothing to wait for but the machine.
+func (c *checker) waited(run *RunRecord) int {
+	short := 0
+	for _, l := range run.shortLeases {
+		if slices.ContainsFunc(c.faults, func(f Fault) bool {
+			return f.What == faultLock && f.From.Before(l.written) && f.Until.After(l.stamped) && slices.Contains(f.Runs, run.ID.String())
+		}) {
+			short++
+		}
+	}
+	return short
 }
 
 // outage reports whether the database was away in that time, or shortly before it.

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,19 @@ func TestCheck_RecoveryIsMeasuredFromTheFault(t *testing.T) {
 	require.Empty(t, judged(t, []Fault{kill, outage}, late).Broken, "an outage of the database is nobody's recovery")
 }
 
+// A machine that stands still is no slow recovery.
+func TestCheck_RecoveryIsMeasuredWithoutStalls(t *testing.T) {
+	t.Parallel()
+	s := &stalls{list: []span{{at(1), at(2)}, {at(10.5), at(11)}, {at(13.5), at(15)}}}
+	require.Equal(t, 700*time.Millisecond, s.during(at(10), at(13.7)))
+	require.Equal(t, 3*time.Second, s.total())
+	r := &Report{}
+	c := &checker{opts: Options{Lease: 2 * time.Second, Reaper: 500 * time.Millisecond}, faults: []Fault{{What: faultKill, Worker: "w1.1", From: at(10), Until: at(10.1)}}, stalls: s}
+	c.takeovers(&RunRecord{ID: jobs.RunID{1}, Terminal: true, takeovers: []takeover{{worker: "w1.1", since: at(9), at: at(12.2), next: at(13.7)}}}, r)
+	require.Empty(t, r.Broken)
+	require.InDelta(t, 3.0, r.MaxRecoveryS, 0.01)
+}
+
 func TestCheck_ATakeoverWithoutAFaultIsSeen(t *testing.T) {
 	t.Parallel()
 	lost := takeover{worker: "w1.1", since: at(9), at: at(12.2), next: at(12.5)}
@@ -61,12 +75,25 @@ func TestCheck_ATakeoverWithoutAFaultIsSeen(t *testing.T) {
 	require.Zero(t, judged(t, nil, lost).Unprovoked, "its step was hung")
 }
 
+func TestCheck_AShortLeaseIsAFaultWhereItsRowWasHeld(t *testing.T) {
+	t.Parallel()
+	run := &RunRecord{ID: jobs.RunID{1}, shortLeases: []shortLease{{stamped: at(10), written: at(10.4)}}}
+	waited := func(f Fault) int { return (&checker{faults: []Fault{f}}).waited(run) }
+	held := Fault{What: faultLock, Worker: "w1.1", From: at(9.9), Until: at(10.4), Runs: []string{"another", run.ID.String()}}
+	require.Equal(t, 1, waited(held))
+	before, after, other, stop := held, held, held, held
+	before.Until, after.From, other.Runs, stop.What = at(10), at(10.4), []string{"another"}, faultStop
+	for _, f := range []Fault{before, after, other, stop} {
+		require.Zero(t, waited(f), "it waited for the machine only: %+v", f)
+	}
+}
+
 func TestReport_TooLittleIsAFault(t *testing.T) {
 	t.Parallel()
 	r := &Report{Kills: 20, Stops: 20, Takeovers: 50, FenceRefusals: 19}
 	r.prove(time.Minute)
 	require.Len(t, r.Broken, 1)
-	require.Contains(t, r.Broken[0], "only 19 fence refusals")
+	require.Contains(t, r.Broken[0], "19 fence refusals in 1m0s, and at least 20")
 	r = &Report{Kills: 5, Stops: 5, Takeovers: 12, FenceRefusals: 5}
 	r.prove(15 * time.Second)
 	require.Empty(t, r.Broken)
@@ -83,4 +110,24 @@ func TestCommand_UnknownKindsAreRefused(t *testing.T) {
 	_, err = pick(Subjects(1), []string{"delivery", "nothing"})
 	require.ErrorContains(t, err, "--kind")
 	require.ErrorContains(t, err, "one of delivery, order")
+}
+
+func TestReport_TooLittleIsNotCalledBroken(t *testing.T) {
+	t.Parallel()
+	r := &Report{Kills: 20, Stops: 20, Takeovers: 50}
+	r.prove(time.Minute)
+	var out strings.Builder
+	require.NoError(t, r.Print(&out))
+	require.Contains(t, out.String(), "\ntoo little landed to prove anything: 0 fence refusals in 1m0s")
+	require.NotContains(t, out.String(), "BROKEN")
+	require.Contains(t, r.verdict(), "nothing is broken")
+	r.fault("run x is not terminal")
+	require.Contains(t, r.verdict(), "not everything is as the contract says")
+}
+
+func TestWritable_BeforeTheDrill(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, writable(""))
+	require.NoError(t, writable(filepath.Join(t.TempDir(), "history.jsonl")))
+	require.ErrorContains(t, writable(filepath.Join(t.TempDir(), "nowhere", "x")), "--history")
 }

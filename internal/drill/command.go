@@ -51,7 +51,7 @@ func (c *Command) Run(ctx context.Context) error {
 		c.Seed = uint64(rand.Uint32N(1 << 31)) // #nosec G404 -- it is printed
 	}
 	subjects, err := pick(c.Subjects(c.Seed), c.Kind)
-	if err := errors.Join(err, knownFaults(c.Fault)); err != nil {
+	if err := errors.Join(err, knownFaults(c.Fault), writable(c.History)); err != nil {
 		return fmt.Errorf("%w:\n%w", settings.ErrInvalid, err)
 	}
 	progress := io.Writer(os.Stdout)
@@ -75,7 +75,7 @@ func (c *Command) Run(ctx context.Context) error {
 		return err
 	}
 	if !report.OK {
-		return fmt.Errorf("drill: not everything is as the contract says (the logs of the workers are in %s)", filepath.Clean(logs.Name()))
+		return fmt.Errorf("drill: %s (the logs of the workers are in %s)", report.verdict(), filepath.Clean(logs.Name()))
 	}
 	return os.Remove(logs.Name())
 }
@@ -113,6 +113,18 @@ func allFaults() []string {
 	}
 	slices.Sort(list)
 	return slices.Compact(list)
+}
+
+// writable finds out before the drill, and not after it, that its history cannot be kept.
+func writable(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.OpenFile(filepath.Clean(path), os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return settings.Fault("--history", path, "a file that can be written")
+	}
+	return f.Close()
 }
 
 func knownFaults(names []string) error {

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -58,8 +59,13 @@ type drill struct {
 	pool     *pgxpool.Pool
 	fleet    *fleet
 	nemesis  *nemesis
+	stalls   *stalls
 	load     *load
 	offset   time.Duration // of the database's clock to this process's
+	stay     *stay         // nil on a private PostgreSQL
+
+	mu    sync.Mutex
+	ended []string // workers whose end was nobody's doing
 }
 
 // Run sets everything up, breaks things for the duration, and checks. It leaves no process behind.
@@ -112,6 +118,11 @@ func (d *drill) setUp(ctx context.Context) (err error) {
 	if d.pool, err = pgxpool.NewWithConfig(ctx, cfg); err != nil {
 		return err
 	}
+	if d.server == nil {
+		if d.stay, err = moveIn(ctx, d.pool, d.opts.RiverSchema); err != nil {
+			return err
+		}
+	}
 	if err := install(ctx, d.pool); err != nil {
 		return err
 	}
@@ -124,7 +135,7 @@ func (d *drill) setUp(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	d.load = &load{pool: d.pool, client: client, subjects: d.subjects, outstanding: 3 * d.opts.Workers, say: d.say}
+	d.load = &load{pool: d.pool, client: client, subjects: d.subjects, outstanding: 3 * d.opts.Workers, say: d.say, failed: map[string]error{}}
 	return d.startFleet(ctx, url, cfg)
 }
 
@@ -154,7 +165,7 @@ func (d *drill) startFleet(ctx context.Context, url string, cfg *pgxpool.Config)
 				Backoff: workers.Backoff{First: 100 * time.Millisecond, Max: time.Second},
 			},
 		},
-		unexpected: func(worker string, err error) { d.say("worker %s ended by itself: %v", worker, err) },
+		unexpected: d.endedByItself,
 	}
 	if d.opts.Other != "" {
 		d.fleet.programs = append(d.fleet.programs, d.opts.Other)
@@ -171,8 +182,8 @@ func (d *drill) startFleet(ctx context.Context, url string, cfg *pgxpool.Config)
 		}
 	}
 	for _, s := range d.fleet.slots {
-		if !s.up(30 * time.Second) {
-			return fmt.Errorf("drill: worker %s does not come up", s.name())
+		if !s.up(ctx, 30*time.Second) {
+			return errors.Join(context.Cause(ctx), fmt.Errorf("drill: worker %s does not come up", s.name()))
 		}
 	}
 	d.nemesis = &nemesis{
@@ -192,11 +203,14 @@ func (d *drill) play(ctx context.Context) error {
 	playing, enough := context.WithTimeout(ctx, d.opts.Duration)
 	defer enough()
 	go d.progress(playing)
-	broken, loaded := make(chan struct{}), make(chan struct{})
+	d.stalls = &stalls{clock: d.nemesis.clock}
+	broken, loaded, watched := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	go func() { defer close(watched); d.stalls.watch(playing, d.pool) }()
 	go func() { defer close(loaded); d.load.run(playing) }()
 	go func() { defer close(broken); d.nemesis.run(playing) }()
 	<-loaded
 	<-broken
+	<-watched
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -229,6 +243,14 @@ func (d *drill) progress(ctx context.Context) {
 	}
 }
 
+// endedByItself notes a worker that crashed, or did not end well when it was asked to.
+func (d *drill) endedByItself(worker string, err error) {
+	d.say("worker %s ended by itself: %v", worker, err)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended = append(d.ended, fmt.Sprintf("worker %s ended by itself: %v", worker, err))
+}
+
 // judge reads the records, and keeps them when something is broken.
 func (d *drill) judge(ctx context.Context, r *Report) (err error) {
 	history, err := openHistory(d.opts, d.nemesis.faults)
@@ -240,15 +262,29 @@ func (d *drill) judge(ctx context.Context, r *Report) (err error) {
 		return errors.Join(err, history.close(false))
 	}
 	r.Kills, r.Stops, r.Cuts = d.nemesis.tally()
-	c := &checker{opts: d.opts, faults: d.nemesis.faults}
+	c := &checker{opts: d.opts, faults: d.nemesis.faults, stalls: d.stalls}
+	r.StalledS = d.stalls.total().Seconds()
 	if err := c.check(ctx, d.pool, d.subjects, records, r); err != nil {
 		return errors.Join(err, history.close(false))
 	}
 	for _, b := range d.nemesis.broken {
 		r.fault("%s", b)
 	}
-	if len(d.opts.Only) == 0 {
+	d.mu.Lock()
+	for _, b := range d.ended {
+		r.fault("%s", b)
+	}
+	d.mu.Unlock()
+	for _, s := range d.subjects {
+		if len(records.Runs(s.Kind())) == 0 {
+			r.fault("there was no run of %s: %v", s.Name(), d.load.failed[s.Name()])
+		}
+	}
+	switch {
+	case len(d.opts.Only) == 0:
 		r.prove(d.opts.Duration)
+	case len(d.nemesis.faults) == 0:
+		r.fault("too little landed to prove anything: none of the faults that were asked for")
 	}
 	r.OK = len(r.Broken) == 0
 	keep := !r.OK || d.opts.HistoryFile != ""
@@ -269,9 +305,8 @@ func (d *drill) close() error {
 		errs = append(errs, s.Close())
 	}
 	if d.pool != nil {
-		if d.server == nil {
-			_, err := d.pool.Exec(ctx, uninstallSQL)
-			errs = append(errs, err)
+		if d.stay != nil {
+			errs = append(errs, d.stay.moveOut(ctx))
 		}
 		d.pool.Close()
 	}

@@ -99,5 +99,5 @@ func TestDrill_FailsWhenTooLittleWasBroken(t *testing.T) {
 	report, err := drill.Run(t.Context(), opts, drill.Subjects(opts.Seed))
 	require.NoError(t, err)
 	require.False(t, report.OK)
-	require.Contains(t, strings.Join(report.Broken, "\n"), "are needed to prove anything")
+	require.Contains(t, strings.Join(report.Broken, "\n"), "too little landed to prove anything")
 }

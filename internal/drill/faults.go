@@ -2,10 +2,12 @@ package drill
 
 import (
 	"context"
+	"errors"
 	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/weirqueue/weir/internal/faultproxy"
 	"github.com/weirqueue/weir/internal/postgres"
@@ -143,13 +145,15 @@ func (n *nemesis) lock(ctx context.Context, f *Fault) bool {
 // tamper tries to change what a live run was asked to do.
 func (n *nemesis) tamper(ctx context.Context) bool {
 	tag, err := n.pool.Exec(ctx, `update weir.payload set body = body || '\x20'::bytea
-		where run_id = (select id from weir.run where finished_at is null and lease_expires_at is null limit 1)`)
+		where run_id = (select r.id from weir.run r join weir_drill.asked a on a.run_id = r.id
+			where r.finished_at is null and r.lease_expires_at is null limit 1)`)
 	if err == nil && tag.RowsAffected() > 0 {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		n.broken = append(n.broken, "the payload of a live run was changed, and nothing refused that")
 	}
-	return err != nil && ctx.Err() == nil
+	var refused *pgconn.PgError // by the database, which is more than no answer
+	return errors.As(err, &refused) && refused.SeverityUnlocalized == "ERROR"
 }
 
 // restarts stops the database now and then, and starts it again.

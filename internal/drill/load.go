@@ -21,6 +21,8 @@ type load struct {
 	outstanding int
 	asked       int64
 	say         func(format string, args ...any)
+	// failed is why a subject could not be filled last, by its name.
+	failed map[string]error
 }
 
 // run enqueues until ctx ends. An outage of the database is waited for.
@@ -28,6 +30,7 @@ func (l *load) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		for _, s := range l.subjects {
 			if err := l.fill(ctx, s); err != nil && ctx.Err() == nil {
+				l.failed[s.Name()] = err
 				sleep(ctx, 200*time.Millisecond)
 			}
 		}

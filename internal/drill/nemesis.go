@@ -177,7 +177,7 @@ func (n *nemesis) once(ctx context.Context) {
 		f.Until = n.clock()
 		n.note(*f)
 	}
-	if s.name() != f.Worker && !s.up(10*time.Second) { // a new process that is not up is a broken one still
+	if s.name() != f.Worker && !s.up(ctx, 10*time.Second) && ctx.Err() == nil { // a new process that is not up is a broken one still
 		n.say("worker %s does not come up", s.name())
 	}
 	sleep(ctx, n.between(10*time.Millisecond, 80*time.Millisecond))

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -31,6 +32,7 @@ type slot struct {
 	cmd        *exec.Cmd
 	done       chan struct{}
 	ready      chan struct{} // closed when it works, or has ended
+	works      bool          // it has said so
 	expected   bool          // its end is somebody's doing
 }
 
@@ -82,11 +84,15 @@ func (f *fleet) spawn(s *slot, program int) error {
 		return fmt.Errorf("drill: start a worker: %w", err)
 	}
 	done, ready := make(chan struct{}), make(chan struct{})
-	s.cmd, s.done, s.ready, s.expected = cmd, done, ready, false
+	s.cmd, s.done, s.ready, s.works, s.expected = cmd, done, ready, false, false
 	f.wg.Go(func() {
 		defer close(ready)
 		defer says.Close()
-		_, _ = says.Read(make([]byte, 1)) // a byte, or the end of the process
+		if n, _ := says.Read(make([]byte, 1)); n > 0 { // otherwise the process has ended
+			s.mu.Lock()
+			s.works = s.works || s.cmd == cmd
+			s.mu.Unlock()
+		}
 	})
 	f.wg.Go(func() {
 		err := cmd.Wait()
@@ -94,7 +100,8 @@ func (f *fleet) spawn(s *slot, program int) error {
 		expected := s.expected
 		s.mu.Unlock()
 		close(done)
-		if !expected {
+		// Whoever is asked to end does so well, unless a signal was faster.
+		if !expected || cmd.ProcessState.ExitCode() > 0 {
 			f.unexpected(cfg.Name, err)
 		}
 	})
@@ -111,17 +118,19 @@ func (s *slot) signal(sig syscall.Signal, ends bool) {
 	_ = s.cmd.Process.Signal(sig) // one that is gone already is no news
 }
 
-// up waits until the process works.
-func (s *slot) up(patience time.Duration) bool {
+// up waits until the process works. It does not wait for one that has ended.
+func (s *slot) up(ctx context.Context, patience time.Duration) bool {
 	s.mu.Lock()
 	ready := s.ready
 	s.mu.Unlock()
 	select {
 	case <-ready:
-		return true
+	case <-ctx.Done():
 	case <-time.After(patience):
-		return false
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.works
 }
 
 // gone waits until the process has ended.
@@ -178,7 +187,7 @@ func throughProxy(db pgx.ConnConfig, port int, worker string) string {
 		}
 	}
 	q.Set("application_name", "weir drill "+worker)
-	q.Set("options", "-c weir_drill.worker="+worker)
+	q.Set("options", strings.TrimSpace(db.RuntimeParams["options"]+" -c weir_drill.worker="+worker))
 	u.RawQuery = strings.ReplaceAll(q.Encode(), "+", "%20") // a plus is a plus there
 	return u.String()
 }

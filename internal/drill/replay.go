@@ -64,7 +64,7 @@ type RunRecord struct {
 	effects     map[int]int
 	takeovers   []takeover
 	stale       int
-	shortLeases int
+	shortLeases []shortLease
 	faults      []string
 
 	owner      string
@@ -147,8 +147,12 @@ func (r *RunRecord) runChange(c change, lease time.Duration) {
 	}
 }
 
-// shortBy is how much of a lease may be gone when its row was written: more is a lease that was stamped before a wait.
+// shortBy is how much of a lease may be gone when its row was written: more is a lease that was stamped before a wait, or
+// on a machine that is busy.
 const shortBy = 0.12
+
+// shortLease is a lease of which more was gone: when it was stamped, and when its row was written.
+type shortLease struct{ stamped, written time.Time }
 
 func (r *RunRecord) runUpdate(c change, lease time.Duration) {
 	wasOwned, isOwned := c.OldLease != nil, c.Lease != nil
@@ -164,7 +168,7 @@ func (r *RunRecord) runUpdate(c change, lease time.Duration) {
 		return
 	}
 	if renewed && c.Lease.Sub(c.At) < lease-time.Duration(float64(lease)*shortBy) {
-		r.shortLeases++
+		r.shortLeases = append(r.shortLeases, shortLease{c.Lease.Add(-lease), c.At})
 	}
 	switch {
 	case !wasOwned && isOwned:

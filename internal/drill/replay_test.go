@@ -180,8 +180,8 @@ func deleted() *life {
 func TestReplay_CountsLeasesThatWereStampedTooEarly(t *testing.T) {
 	t.Parallel()
 	l := newLife().to("a", "running", 1, true, func(c *change) { c.Lease = ptr(c.At.Add(testLease / 2)) })
-	require.Equal(t, 1, l.replayed().shortLeases)
-	require.Zero(t, newLife().claim("a").replayed().shortLeases)
+	require.Len(t, l.replayed().shortLeases, 1)
+	require.Empty(t, newLife().claim("a").replayed().shortLeases)
 }
 
 func TestEffects_AreCountedAgainstTheReceipts(t *testing.T) {

@@ -3,6 +3,8 @@ package drill
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 )
@@ -24,11 +26,13 @@ type Report struct {
 	// MaxKillRecoveryS is that after SIGKILL alone.
 	MaxKillRecoveryS float64 `json:"max_kill_recovery_s"`
 	// Unprovoked are takeovers from owners that nothing was done to.
-	Unprovoked int            `json:"unprovoked_takeovers"`
-	Faults     map[string]int `json:"faults"`
-	DurationS  float64        `json:"duration_s"`
-	Seed       uint64         `json:"seed"`
-	OK         bool           `json:"ok"`
+	Unprovoked int `json:"unprovoked_takeovers"`
+	// StalledS is for how long the machine did not keep up: recoveries are measured without it.
+	StalledS  float64        `json:"stalled_s"`
+	Faults    map[string]int `json:"faults"`
+	DurationS float64        `json:"duration_s"`
+	Seed      uint64         `json:"seed"`
+	OK        bool           `json:"ok"`
 	// Broken says what is not as the contract has it, and More how many such things there are beyond these.
 	Broken []string `json:"broken,omitempty"`
 	More   int      `json:"more,omitempty"`
@@ -60,13 +64,24 @@ var thresholds = []struct {
 	{"fence refusals", 20, func(r *Report) int { return r.FenceRefusals }},
 }
 
+// tooLittle begins what is said of a drill in which nothing need be broken.
+const tooLittle = "too little landed to prove anything: "
+
 // prove adds a fault for everything that happened too rarely.
 func (r *Report) prove(d time.Duration) {
 	for _, t := range thresholds {
 		if least := max(1, int(float64(t.perMinute)*d.Minutes())); t.got(r) < least {
-			r.fault("only %d %s in %s: at least %d are needed to prove anything", t.got(r), t.what, d, least)
+			r.fault(tooLittle+"%d %s in %s, and at least %d are needed: drill for longer, or with steps that take longer", t.got(r), t.what, d, least)
 		}
 	}
+}
+
+// verdict is why a drill is not green.
+func (r *Report) verdict() string {
+	if r.More == 0 && !slices.ContainsFunc(r.Broken, func(b string) bool { return !strings.HasPrefix(b, tooLittle) }) {
+		return "nothing is broken, but too little landed to prove that"
+	}
+	return "not everything is as the contract says"
 }
 
 // Print writes the report as a table.
@@ -97,7 +112,10 @@ func (r *Report) Print(w io.Writer) error {
 		return err
 	}
 	for _, b := range r.Broken {
-		fmt.Fprintln(w, "BROKEN:", b)
+		if !strings.HasPrefix(b, tooLittle) {
+			b = "BROKEN: " + b
+		}
+		fmt.Fprintln(w, b)
 	}
 	if r.More > 0 {
 		fmt.Fprintf(w, "BROKEN: and %d more\n", r.More)

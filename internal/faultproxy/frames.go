@@ -75,7 +75,7 @@ func newReader(startup frame) *reader {
 
 var (
 	receiptInsert = []byte("insert into weir.receipt")
-	liveBegin     = []byte("weir.token")
+	liveBegin     = []byte("weir_mark_tx")
 )
 
 // point says what comes next, if it is something to break.

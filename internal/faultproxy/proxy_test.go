@@ -192,7 +192,7 @@ func TestTrap_KnowsTheHeartbeatAndTheBeginOfAStep(t *testing.T) {
 	require.Equal(t, 1, number(t, conn, "select $1::int", 1))
 	require.Zero(t, beats.Load()+begins.Load(), "another connection's statement")
 	require.Equal(t, 1, number(t, connect(t, beat), "select $1::int", 1))
-	tx, err := conn.BeginTx(t.Context(), pgx.TxOptions{BeginQuery: "begin; select set_config('weir.token', 'x', true)"})
+	tx, err := conn.BeginTx(t.Context(), pgx.TxOptions{BeginQuery: "begin; select 1 as weir_mark_tx"})
 	require.NoError(t, err)
 	require.NoError(t, tx.Rollback(t.Context()))
 	require.Equal(t, [2]int32{1, 1}, [2]int32{beats.Load(), begins.Load()})

@@ -43,13 +43,15 @@ values (@run, @step_index::integer,
 on conflict (run_id, step_index) do update
     set effect = case when receipt.outcome <> 'ok' then excluded.effect end, outcome = excluded.outcome, step_name = excluded.step_name,
         attempt = excluded.attempt, output = excluded.output, external_ref = null, recorded_at = clock_timestamp()
-returning output::text`
+returning output::text, ` + SameSession
 
 // StatementFence is a step of one statement of the user's, with fence and receipt in the same statement.
 type StatementFence struct {
 	StepFence
 	SQL  string
 	Args []any
+	// SessionChanged becomes true when a function that the statement called has changed the session.
+	SessionChanged *bool
 }
 
 // Sender is what sends several statements in one round trip. Outside a transaction they are one transaction then.
@@ -58,7 +60,7 @@ type Sender interface {
 }
 
 // bound ends the statement on the server, also when nobody is left to ask for it (R11).
-const bound = `select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true)`
+const bound = `select set_config('statement_timeout', $1, true), set_config('lock_timeout', $2, true), ` + NoteSession
 
 // longestLockWait bounds a statement's wait for a row: to try again costs nothing (55P03), and whoever waits for the
 // run's lock at the end holds the locks of the user's rows.
@@ -78,8 +80,11 @@ func (f StatementFence) Execute(ctx context.Context, db Sender) (json.RawMessage
 	})...)
 	batch := &pgx.Batch{}
 	batch.Queue(bound, milliseconds(f.StepTime), milliseconds(min(f.StepTime/2, longestLockWait)))
-	var out *string
-	batch.Queue(stmt.SQL, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&out) })
+	var (
+		out  *string
+		same = true
+	)
+	batch.Queue(stmt.SQL, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&out, &same) })
 	err := db.SendBatch(ctx, batch).Close()
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) && pgErr.Code == "23502" && pgErr.SchemaName == "weir" && pgErr.TableName == "receipt" {
@@ -92,6 +97,9 @@ func (f StatementFence) Execute(ctx context.Context, db Sender) (json.RawMessage
 	}
 	if err := f.MapError(err); err != nil {
 		return nil, err
+	}
+	if f.SessionChanged != nil && !same {
+		*f.SessionChanged = true
 	}
 	if out == nil {
 		return nil, nil

@@ -45,7 +45,7 @@ type Config[T any] struct {
 	// what stands for the outside, which must outlive the workers. close is called at the end; it may be nil.
 	Outside func(ctx context.Context, pool *pgxpool.Pool) (env Env, close func() error, err error)
 	// Check is called in the parent process for each run, when all have ended. It returns an error when the run's effects
-	// are not as they should be.
+	// are not as they should be. A run that failed, as with outcome_unknown, is for Check to judge, too: see ended.Run.
 	Check func(ctx context.Context, pool *pgxpool.Pool, ended Ended[T]) error
 }
 
@@ -168,7 +168,7 @@ func (k *kind[T]) Check(ctx context.Context, pool *pgxpool.Pool, records *inner.
 		}
 		if err := k.cfg.Check(ctx, pool, e); err != nil {
 			all.Wrong++
-			all.Faults = append(all.Faults, fmt.Sprintf("run %s: %v", r.ID, err))
+			all.Faults = append(all.Faults, fmt.Sprintf("%s run %s: Check: %v", r.Kind, r.ID, err))
 		}
 	}
 	return all, nil

@@ -33,7 +33,8 @@ type ChannelConfig struct {
 	// sees little of the outside.
 	Taken func(ctx context.Context, m channel.Message) (int, error)
 	// Silence makes the provider answer nobody, so that each Send waits, until end is called. The suite then sees whether
-	// Send returns when its context ends. Optional: without it the scenario is left out.
+	// Send returns when its context ends, and, where a provider without keys takes the message before it falls silent,
+	// whether Send calls that not sent. Optional: without it the scenario is left out.
 	Silence func() (end func())
 	// Check is called after each scenario whose run was sent. It returns an error when something outside is not as it
 	// should be. A message of an AtLeastOnce channel may be there twice. Optional.

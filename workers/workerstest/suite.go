@@ -158,8 +158,8 @@ func (x *scene) why() error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("it is %s, attempt %d, %d failures, %d reaps, owned: %t, %s %s",
-		run.Status, run.Attempt, run.Failures, run.Reaps, run.LeaseExpiresAt != nil, run.ErrorCode, run.ErrorMessage)
+	return fmt.Errorf("it is %s, attempt %d, %d failures, %d reaps, owned: %t%s",
+		run.Status, run.Attempt, run.Failures, run.Reaps, run.LeaseExpiresAt != nil, endOf(run))
 }
 
 // expire ends the lease of the run's owner, as if the owner had been frozen for that long, until somebody has reaped

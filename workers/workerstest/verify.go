@@ -20,7 +20,7 @@ func (x *scene) verify(ctx context.Context, run *jobs.Run) error {
 		return errors.Join(faults...)
 	}
 	if run.Status != x.succeeded {
-		return errors.Join(append(faults, fmt.Errorf("it is %s, not %s: %s: %s", run.Status, x.succeeded, run.ErrorCode, run.ErrorMessage))...)
+		return errors.Join(append(faults, fmt.Errorf("it is %s, not %s%s%s", run.Status, x.succeeded, endOf(run), x.hint(run)))...)
 	}
 	receipts, err := x.client.Receipts(ctx, run.ID)
 	if err != nil {
@@ -39,6 +39,29 @@ func (x *scene) verify(ctx context.Context, run *jobs.Run) error {
 		faults = append(faults, err)
 	}
 	return errors.Join(faults...)
+}
+
+// endOf is why a run ended as it did.
+func endOf(run *jobs.Run) string {
+	why := ""
+	if run.ErrorCode != "" {
+		why += ": " + run.ErrorCode
+	}
+	if run.ErrorMessage != "" {
+		why += ": " + run.ErrorMessage
+	}
+	return why
+}
+
+// hint is what of the kind's, or the channel's, makes a run end so that the scenario let succeed.
+func (x *scene) hint(run *jobs.Run) string {
+	switch run.ErrorCode {
+	case "outcome_unknown":
+		return "; did the asking function of a Reconciled step not find what was issued?"
+	case "reaped", "lease_expired", "step_deadline":
+		return fmt.Sprintf("; does a step take longer than %d leases of %s (see Lease in the suite's configuration), or not return when its context ends?", stepTimes, x.lease)
+	}
+	return ""
 }
 
 // verifyCalls looks at which functions were called, and how often.
@@ -68,13 +91,23 @@ func (x *scene) verifyCalls() []error {
 			}
 		}
 		if len(acts) > limit {
-			faults = append(faults, fmt.Errorf("step %s was executed %d times, at most %d was called for", step.Name, len(acts), limit))
+			faults = append(faults, fmt.Errorf("step %s was executed %d times, at most %d was called for%s", step.Name, len(acts), limit, firstError(acts)))
 		}
 		if step.Effect == jobs.Idempotent && !slices.Contains(x.outputsVary, step.Name) {
 			faults = append(faults, sameOutputs(step.Name, acts)...)
 		}
 	}
 	return faults
+}
+
+// firstError is why a step was executed again that failed by itself.
+func firstError(acts []*call) string {
+	for _, c := range acts {
+		if c.err != nil {
+			return fmt.Sprintf("; it returned the error %q", c.err)
+		}
+	}
+	return ""
 }
 
 func sameOutputs(step string, acts []*call) []error {
