@@ -52,6 +52,7 @@ func newDeliveryWorker(s *Service) *deliveryWorker {
 		start: &sendStep,
 		do:    w.deliver,
 	}
+	w.kind.writes = s.newWrites(w.kind)
 	return w
 }
 

@@ -84,10 +84,14 @@ func (t *try) point(s boundStep) receipts.Outside {
 // end, the lease surely lasts.
 func (t *try) start(ctx context.Context, s boundStep) (began bool, res result, stop bool) {
 	service := t.service
-	writeCtx, cancel := context.WithTimeout(ctx, min(t.kind.lease/2, 10*time.Second))
+	writeCtx, cancel := context.WithTimeout(ctx, writeTimeout(t.kind.lease))
 	defer cancel()
+	starts := t.kind.writes.starts
+	if s.Effect == receipts.Reconciled {
+		starts = t.kind.writes.asks
+	}
 	sent := time.Now()
-	began, cancelRequested, err := t.point(s).Start(writeCtx, service.pool)
+	stood, err := starts.Do(writeCtx, t.point(s))
 	switch {
 	case errors.Is(err, fencing.ErrLeaseLost):
 		return false, interrupted(s.Step, "lease_lost", err), true
@@ -98,14 +102,14 @@ func (t *try) start(ctx context.Context, s boundStep) (began bool, res result, s
 	case err != nil:
 		dropReadOnly(service.pool, err)
 		return false, notBegun(s.Step, "database", err), true
-	case cancelRequested && began:
+	case stood.CancelRequested && stood.Written:
 		return false, notBegun(s.Step, fencing.CodeCanceled, errors.New("cancel was requested")), true
 	}
 	t.held.Renewed(sent)
 	if ctx.Err() != nil || !t.held.Alive() {
 		return false, notBegun(s.Step, "interrupted", context.Cause(ctx)), true
 	}
-	return began, result{}, false
+	return stood.Written, result{}, false
 }
 
 // settle commits that the step is ok. It tries for as long as the lease may last: what it knows, nobody else does.
@@ -116,11 +120,11 @@ func (t *try) settle(ctx context.Context, s boundStep, out json.RawMessage, exte
 	pause := 50 * time.Millisecond
 	for {
 		sent := time.Now()
-		writeCtx, cancel := context.WithTimeout(ctx, min(k.lease/2, 10*time.Second))
-		cancelRequested, err := t.point(s).Settle(writeCtx, service.pool, out, clean(externalRef, maxExternalRef))
+		writeCtx, cancel := context.WithTimeout(ctx, writeTimeout(k.lease))
+		stood, err := k.writes.settles.Do(writeCtx, receipts.Settlement{Outside: t.point(s), Output: out, ExternalRef: clean(externalRef, maxExternalRef)})
 		cancel()
 		switch {
-		case err == nil && cancelRequested:
+		case err == nil && stood.CancelRequested:
 			t.outputs[s.Name] = out
 			return interrupted(s.Step, fencing.CodeCanceled, errors.New("cancel was requested")), true
 		case err == nil:
@@ -130,7 +134,7 @@ func (t *try) settle(ctx context.Context, s boundStep, out json.RawMessage, exte
 			return t.lost(s)
 		}
 		dropReadOnly(service.pool, err)
-		if fencing.OutcomeOf(err) == fencing.Unknown {
+		if inDoubt(err) {
 			// Written again under the new attempt, also where it was committed: that changes nothing of a receipt that is ok,
 			// and says whether a cancellation waits.
 			t.held.Skip()

@@ -42,6 +42,7 @@ func newStepsWorker(s *Service, b Binding) *stepsWorker {
 		kind: b.name, lease: b.cfg.Lease, stepTime: b.cfg.StepTime, backoff: b.cfg.Backoff, offers: []string{b.need},
 		do: w.run,
 	}
+	w.kind.writes = s.newWrites(w.kind)
 	return w
 }
 

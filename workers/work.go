@@ -39,7 +39,7 @@ func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID
 		req.DoorbellAttemptedAt = *job.AttemptedAt
 	}
 	sent := time.Now()
-	claimed, ok, err := s.claim(ctx, req, k.start)
+	claimed, ok, err := k.claim(ctx, req)
 	var standing fencing.Standing
 	if err == nil && !ok {
 		standing, err = fencing.StandingOf(ctx, s.pool, run, k.offers...)
@@ -47,7 +47,7 @@ func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID
 	if err == nil && !ok && standing.Reason == fencing.ReasonSuspect && s.takeSuspectSlot() {
 		defer s.giveSuspectSlot()
 		req.Suspect, sent = true, time.Now()
-		claimed, ok, err = s.claim(ctx, req, k.start)
+		claimed, ok, err = k.claim(ctx, req)
 	}
 	if err != nil {
 		return s.claimFailed(ctx, run, k, err)
@@ -81,7 +81,9 @@ type workKind struct {
 	// start is the outside step whose `started` receipt the claim commits, for a run that has no other; nil where the steps
 	// do that themselves.
 	start *receipts.Step
-	do    func(ctx context.Context, held *fencing.Held, c fencing.Claimed) result
+	// writes carries out what comes at the same time together.
+	writes *writesOf
+	do     func(ctx context.Context, held *fencing.Held, c fencing.Claimed) result
 }
 
 // begun is the step that the claim has started, if it has.
@@ -112,19 +114,9 @@ type result struct {
 	stepOutput, output json.RawMessage
 }
 
-func (s *Service) claim(ctx context.Context, req fencing.ClaimRequest, start *receipts.Step) (fencing.Claimed, bool, error) {
-	// A claim may wait for the row, but not longer than what it claims.
-	ctx, cancel := context.WithTimeout(ctx, req.Lease/2)
-	defer cancel()
-	conn, err := s.acquire(ctx)
-	if err != nil {
-		return fencing.Claimed{}, false, err
-	}
-	defer conn.Release()
-	if start == nil {
-		return receipts.Claim(ctx, conn, req)
-	}
-	return receipts.ClaimStarted(ctx, conn, req, *start)
+func (k workKind) claim(ctx context.Context, req fencing.ClaimRequest) (fencing.Claimed, bool, error) {
+	a, err := k.writes.claims.Do(ctx, req)
+	return a.claimed, a.ok, err
 }
 
 // act calls the handler, unless the lease may be over by now: a process that was frozen after the claim must not begin.

@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/weirqueue/weir/internal/coalesce"
 	"github.com/weirqueue/weir/internal/fencing"
 	"github.com/weirqueue/weir/internal/receipts"
 	"github.com/weirqueue/weir/jobs"
@@ -61,8 +62,11 @@ func (s *Service) write(ctx context.Context, held *fencing.Held, c fencing.Claim
 }
 
 func (s *Service) writeOnce(ctx context.Context, end receipts.End, k workKind) (receipts.Ended, error) {
-	ctx, cancel := context.WithTimeout(ctx, min(k.lease/2, 10*time.Second))
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout(k.lease))
 	defer cancel()
+	if end.Event == fencing.Succeed && end.Outcome == receipts.OK {
+		return k.writes.succeeds.Do(ctx, end)
+	}
 	conn, err := s.acquire(ctx)
 	if err != nil {
 		return receipts.Ended{}, err
@@ -87,7 +91,7 @@ func (s *Service) acquire(ctx context.Context) (*pgxpool.Conn, error) {
 
 // inDoubt reports that a statement may have committed although it answered err.
 func inDoubt(err error) bool {
-	return !errors.Is(err, errNoConnection) && fencing.OutcomeOf(err) == fencing.Unknown
+	return !errors.Is(err, errNoConnection) && !errors.Is(err, coalesce.ErrNotSent) && fencing.OutcomeOf(err) == fencing.Unknown
 }
 
 // release hands the run over: given away and rung anew in one transaction, so that it is taken up at once (R5). When

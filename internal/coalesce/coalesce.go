@@ -1,6 +1,6 @@
-// Package coalesce carries out calls that wait at the same time as one. A call that waits alone is carried out at once,
-// by itself: nothing lingers, so an idle process is as fast as without it, and a busy one finds its batches in what
-// arrived while the last ones were under way.
+// Package coalesce carries out calls that wait at the same time as one. A call that comes when nothing is under way is
+// carried out at once, by itself, so an idle process is as fast as without it. A busy one finds its batches in what
+// arrives while the last ones are under way, and lets them grow for a moment before the next.
 package coalesce
 
 import (
@@ -29,6 +29,9 @@ type Config[K comparable, In, Out any] struct {
 	// Max is the largest batch, Flushers how many are under way at once, Timeout how long one may take.
 	Max, Flushers int
 	Timeout       time.Duration
+	// Linger is how long a flusher that has just written waits for more before it takes a batch that is not large. Zero is
+	// not at all.
+	Linger time.Duration
 }
 
 // Group coalesces calls. Its methods are safe for concurrent use. It holds no goroutine while nothing waits.
@@ -95,7 +98,10 @@ func (g *Group[K, In, Out]) leave(c *call[In, Out]) bool {
 
 // flush carries out batches until nothing waits.
 func (g *Group[K, In, Out]) flush() {
-	for {
+	for first := true; ; first = false {
+		if n := g.Waiting(); !first && g.cfg.Linger > 0 && n > 0 && n < g.cfg.Max/4 {
+			time.Sleep(g.cfg.Linger)
+		}
 		batch := g.take()
 		switch len(batch) {
 		case 0:

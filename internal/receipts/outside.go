@@ -20,7 +20,7 @@ const startStep fencing.Rider = `
     on conflict (run_id, step_index) do update
         set outcome = 'started', attempt = excluded.attempt, recorded_at = clock_timestamp()
         where receipt.outcome <> 'ok'
-    returning 1`
+    returning run_id`
 
 // For a Reconciled step nothing overwrites what another attempt started, or left unknown: whoever comes next asks.
 // What surely did not happen may be started.
@@ -30,7 +30,7 @@ const startReconciled fencing.Rider = `
     on conflict (run_id, step_index) do update
         set outcome = 'started', attempt = excluded.attempt, recorded_at = clock_timestamp()
         where receipt.outcome = 'failed'
-    returning 1`
+    returning run_id`
 
 const (
 	startFinal  = `select fenced.cancel_requested_at is not null, exists (select from rider0) from fenced`

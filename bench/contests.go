@@ -1,0 +1,18 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// all are the contests, in the order of a round.
+func all() []contest {
+	return []contest{
+		{"river", riverNoop},
+		{"delivery", delivery(0)},
+		{"delivery 5 ms", delivery(5 * time.Millisecond)},
+	}
+}
+
+// more measures what is no rate.
+func (b *bench) more(context.Context, *report) error { return nil }

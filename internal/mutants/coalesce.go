@@ -1,0 +1,26 @@
+package main
+
+const (
+	batchGo       = "internal/fencing/batch.go"
+	batchWritesGo = "internal/receipts/batch.go"
+	coalesceGo    = "internal/coalesce/coalesce.go"
+	coalescePkg   = "./internal/coalesce"
+)
+
+// An element of a coalesced write that nobody fences.
+var unfencedElement = one(batchGo, "	rest := joinRiders", "	locked = strings.Replace(locked, `r.attempt = @attempt::bigint`, `true`, 1)\n\trest := joinRiders")
+
+var coalesceMutants = []mutant{
+	{"batch: an element without its fence", unfencedElement, receiptsPkg, "SucceedMany_AStale"},
+	{"batch: waits for locked rows", one(batchGo, "for no key update of r skip locked) l", "for no key update of r) l"), receiptsPkg, "ClaimMany_Each|SucceedMany_AStale"},
+	{"batch: ok is overwritten", one(batchWritesGo, "output = excluded.output, recorded_at = clock_timestamp()\n        where receipt.outcome <> 'ok'", "output = excluded.output, recorded_at = clock_timestamp()"), receiptsPkg, "Many"},
+	{"coalesce: one key twice in a batch", one(coalesceGo, "seen[key] = true", "seen[key] = false"), coalescePkg, "NoKeyTwice"},
+	{"coalesce: a doubt is sent again", one(coalesceGo, "case doubt:", "case doubt && len(batch) < 0:"), coalescePkg, "ALostAnswer"},
+	{"coalesce: a caller leaves what is under way", one(coalesceGo, "		<-c.done\n	}", "		return c.out, notSent(ctx)\n	}"), coalescePkg, "UnderWay"},
+	{"coalesce: what a batch left out is lost", one(coalesceGo, "case err == nil && ok:", "case err == nil && (ok || len(batch) > 0):"), coalescePkg, "LeavesOut"},
+}
+
+func init() {
+	mutants = append(mutants, coalesceMutants...)
+	drillMutants = append(drillMutants, drillMutant{name: "an element of a batch is not fenced", edits: unfencedElement, args: faults("stop", "stop in write", "blackhole")})
+}
