@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/weirqueue/weir/jobs"
 )
 
 // soon is within which a Send must return when its context has ended.
@@ -12,7 +14,8 @@ const soon = 2 * time.Second
 
 // endedBefore gives a Send a context that has ended, as a process that was frozen before it does. Somebody else sends
 // the message by then, so this one must not.
-func (x *scene) endedBefore(ctx context.Context, step int) error {
+// taken asks the provider how many times it has the step's message; nil is nobody to ask.
+func (x *scene) endedBefore(ctx context.Context, step int, taken func(ctx context.Context, run jobs.RunID, step int) (int, error)) error {
 	x.twice = step
 	g := x.hold(step, false)
 	first, err := x.begin(ctx, g)
@@ -30,6 +33,15 @@ func (x *scene) endedBefore(ctx context.Context, step int) error {
 	if err := x.replaced(ctx); err != nil {
 		return err
 	}
+	before := 0
+	if taken != nil {
+		if err := x.sentBySecond(ctx, step); err != nil {
+			return err
+		}
+		if before, err = taken(ctx, x.run, step); err != nil {
+			return err
+		}
+	}
 	g.release()
 	sendErr, err := x.returned(ctx, step)
 	if err != nil {
@@ -38,8 +50,30 @@ func (x *scene) endedBefore(ctx context.Context, step int) error {
 	if sendErr == nil {
 		return errors.New("Send was called with a context that had ended, and sent all the same")
 	}
+	if taken != nil {
+		after, err := taken(ctx, x.run, step)
+		if err != nil {
+			return err
+		}
+		if after > before {
+			return fmt.Errorf("Send was called with a context that had ended, and sent all the same, although it returned %w", sendErr)
+		}
+	}
 	first.link.resume()
 	return x.refused(ctx)
+}
+
+// sentBySecond waits until the second process's call of the step has returned: what the provider takes afterwards is of
+// the first's.
+func (x *scene) sentBySecond(ctx context.Context, step int) error {
+	return x.rec.await(ctx, "the second process had sent", func() bool {
+		for _, c := range x.rec.calls {
+			if c.process == "second" && c.Step == step && c.ended {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // silent has the provider say nothing while the lease runs out under a Send that waits for it.

@@ -52,7 +52,7 @@ func (c ChannelConfig) subject(ctx context.Context) (subject, error) {
 	if err := d.learn(ctx); err != nil {
 		return subject{}, err
 	}
-	more := []stepScenario{{"context ended before", func(ctx context.Context, x *scene, step int) error { return x.endedBefore(ctx, step) }}}
+	more := []stepScenario{{"context ended before", func(ctx context.Context, x *scene, step int) error { return x.endedBefore(ctx, step, d.taken()) }}}
 	if c.Silence != nil {
 		more = append(more, stepScenario{"provider silent", func(ctx context.Context, x *scene, step int) error {
 			return x.silent(ctx, step, c.Silence)
@@ -219,11 +219,28 @@ func (d *deliveries) verifyRef(receipts []jobs.Receipt, step int, calls []*call)
 	return nil
 }
 
+// taken asks the provider for a step's message; nil where it cannot be asked.
+func (d *deliveries) taken() func(ctx context.Context, run jobs.RunID, step int) (int, error) {
+	if d.Taken == nil {
+		return nil
+	}
+	return func(ctx context.Context, run jobs.RunID, step int) (int, error) {
+		d.mu.Lock()
+		m := d.messages[fmt.Sprintf("%s:%d", run, step)]
+		d.mu.Unlock()
+		n, err := d.Taken(ctx, m)
+		if err != nil {
+			err = fmt.Errorf("Taken: %w", err)
+		}
+		return n, err
+	}
+}
+
 // verifyTaken compares what the provider has of a step with the calls of Send that may have sent it.
 func (d *deliveries) verifyTaken(ctx context.Context, run *jobs.Run, step int, calls []*call) error {
 	name, key := d.steps[step].Name, fmt.Sprintf("%s:%d", run.ID, step)
 	d.mu.Lock()
-	m, changed := d.messages[key], d.changed[key]
+	changed := d.changed[key]
 	d.mu.Unlock()
 	if changed {
 		return fmt.Errorf("step %s was not the same message on every try", name)
@@ -231,9 +248,9 @@ func (d *deliveries) verifyTaken(ctx context.Context, run *jobs.Run, step int, c
 	if d.Taken == nil {
 		return nil
 	}
-	n, err := d.Taken(ctx, m)
+	n, err := d.taken()(ctx, run.ID, step)
 	if err != nil {
-		return fmt.Errorf("Taken: %w", err)
+		return err
 	}
 	most := 0
 	for _, c := range calls {

@@ -37,6 +37,13 @@ func TestRunChannel_AChannelThatMisbehavesFails(t *testing.T) {
 				return send(context.WithoutCancel(ctx), m)
 			}
 		}, scenario: "part_2/context ended before", want: "sent all the same"},
+		"it sends when its context has ended, and says that it ended": {bend: func(o *office, p *post, _ sending) {
+			p.effect = channel.AtLeastOnce
+			p.send = func(ctx context.Context, m channel.Message) (channel.Sent, error) {
+				sent, err := o.take(context.WithoutCancel(ctx), m, rand.Text())
+				return sent, errors.Join(err, ctx.Err())
+			}
+		}, scenario: "part_2/context ended before", want: "although it returned"},
 		"it needs what another part left in memory": {bend: func(_ *office, p *post, send sending) {
 			var mu sync.Mutex
 			threads := map[string]string{}

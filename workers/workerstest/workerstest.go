@@ -42,7 +42,8 @@
 // what was; that sends twice in one call, or sends an earlier part again; that does not hand on its key. With Silence it sees
 // a Send that waits on when its context has ended.
 //
-// What nobody finds here: effects that Check does not look at; a machine that is frozen as a whole, or a clock that
+// What nobody finds here: effects that Check does not look at; what one step leaves for another in a variable of a package,
+// since the suite's processes are one program; a machine that is frozen as a whole, or a clock that
 // jumps (Weir's own drill does these to real processes); a failover that loses commits.
 package workerstest
 
