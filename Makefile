@@ -3,7 +3,7 @@
 GO         ?= go
 GOLANGCI   := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 ACTIONLINT := github.com/rhysd/actionlint/cmd/actionlint@latest
-MODULES    := . test/compose examples/order
+MODULES    := . test/compose examples/order bench
 
 .PHONY: help
 help: ## List the targets.

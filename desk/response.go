@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -184,15 +185,17 @@ func (c *call) answer(status int, data any) error {
 }
 
 func write(w http.ResponseWriter, status int, body any) {
-	b, err := json.Marshal(body)
-	if err != nil {
+	var out bytes.Buffer
+	encoder := json.NewEncoder(&out)
+	encoder.SetEscapeHTML(false) // content goes out as it is stored
+	if err := encoder.Encode(body); err != nil {
 		panic(err) // our own types, and content that was checked
 	}
 	h := w.Header()
 	h.Set("Content-Type", "application/json; charset=utf-8")
-	h.Set("Content-Length", strconv.Itoa(len(b))) // so that an answer that was cut off cannot pass for a whole one
+	h.Set("Content-Length", strconv.Itoa(out.Len())) // so that an answer that was cut off cannot pass for a whole one
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(b) // a client that left needs no answer
+	_, _ = w.Write(out.Bytes()) // a client that left needs no answer
 }
