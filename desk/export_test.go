@@ -1,0 +1,32 @@
+package desk
+
+import (
+	"context"
+	"iter"
+	"time"
+)
+
+// Statements is every statement by its name.
+func Statements() iter.Seq2[string, string] {
+	return func(yield func(string, string) bool) {
+		for _, s := range statements {
+			if !yield(s.name, s.sql) {
+				return
+			}
+		}
+	}
+}
+
+// PruneBy prunes in pages of another size.
+func (s *Store) PruneBy(ctx context.Context, page int) (int, error) { return s.prune(ctx, page) }
+
+// Limiter is the handler's limiter.
+type Limiter struct{ l *limiter }
+
+func NewLimiter(perSecond float64, burst, maxUsers int) Limiter {
+	return Limiter{newLimiter(perSecond, burst, maxUsers)}
+}
+
+func (l Limiter) Wait(user Owner, now time.Time) time.Duration { return l.l.wait(user, now) }
+
+func (l Limiter) Users() int { return l.l.recent.Len() }

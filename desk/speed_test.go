@@ -1,0 +1,146 @@
+package desk_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/weirqueue/weir/desk"
+	"github.com/weirqueue/weir/internal/postgres/pgtest"
+)
+
+func inMode(mode pgx.QueryExecMode) func(*pgxpool.Config) {
+	return func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode }
+}
+
+// counter counts statements.
+type counter struct{ n atomic.Int64 }
+
+func (c *counter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	c.n.Add(1)
+	return ctx
+}
+
+func (*counter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// A read is one statement. A save is one that is its own transaction, so no lock is held across the network; a second
+// one says why nothing was written.
+func TestSpeed_StatementsOfEachRequest(t *testing.T) {
+	t.Parallel()
+	var count counter
+	a := newAPI(t, pgtest.Config(func(c *pgxpool.Config) { c.ConnConfig.Tracer = &count }))
+	file := a.create("one")
+	for _, r := range []struct {
+		what, method, path, body string
+		status, statements       int
+	}{
+		{"read", "GET", file, "", 200, 1},
+		{"list", "GET", "/api/desk/files", "", 200, 1},
+		{"folders", "GET", "/api/desk/folders", "", 200, 1},
+		{"save", "PUT", file, put(1, "s", "two"), 200, 1},
+		{"replay", "PUT", file, put(1, "s", "two"), 200, 2},
+		{"conflict", "PUT", file, put(1, "t", "two"), 409, 2},
+		{"metadata", "PUT", file, `{"name":"x"}`, 200, 1},
+		{"find a save", "GET", file + "/saves/s", "", 200, 1},
+		{"duplicate", "POST", file, "", 201, 1},
+		{"delete", "DELETE", file, "", 204, 1},
+		{"deleted", "PUT", file, put(2, "u", "two"), 410, 2},
+		{"restore", "POST", file + "/restore", "", 200, 1},
+	} {
+		before := count.n.Load()
+		a.do(r.method, r.path, r.body).is(r.status, "")
+		require.EqualValues(t, r.statements, count.n.Load()-before, r.what)
+	}
+}
+
+// 200 users who save at once wait for the pool's few connections, and hold no more.
+func TestSpeed_TwoHundredUsersHoldNoMoreThanThePool(t *testing.T) {
+	t.Parallel()
+	const users, conns = 200, 4
+	a := newAPI(t, pgtest.MaxConns(conns))
+	files := make([]string, users)
+	for i := range files {
+		files[i] = a.create("one", as(fmt.Sprint("user-", i)))
+	}
+	watch := pgtest.Connect(t, a.pool.Config().ConnString(), pgtest.MaxConns(1))
+	done, most := make(chan struct{}), make(chan int, 1)
+	go func() {
+		highest := 0
+		for {
+			select {
+			case <-done:
+				most <- highest
+				return
+			default:
+			}
+			var n int
+			if watch.QueryRow(context.Background(), `select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`).Scan(&n) == nil {
+				highest = max(highest, n)
+			}
+		}
+	}()
+	inParallel(users, func(i int) {
+		for v := range 3 {
+			res := a.save(files[i], int64(v+1), fmt.Sprint("s", v), strings.Repeat("x", 1000), as(fmt.Sprint("user-", i)))
+			if res.status != http.StatusOK {
+				t.Errorf("user %d: %d %s", i, res.status, res.body)
+			}
+		}
+	})
+	close(done)
+	highest := <-most
+	require.LessOrEqual(t, highest, conns)
+	require.Positive(t, highest)
+	require.Equal(t, users, value[int](t, a.pool, "select count(*)::int from desk.file where version = 4"))
+}
+
+// A save touches no column of an index, so small documents are updated in place (HOT).
+func TestSpeed_SavesAreHOT(t *testing.T) {
+	t.Parallel()
+	store, a := newStore(t)
+	f, err := store.Create(t.Context(), "ada", desk.NewFile{Content: markdown(t, "one")})
+	require.NoError(t, err)
+	for range 20 {
+		saved, err := store.Save(t.Context(), "ada", save(f, desk.NewSaveID(), markdown(t, "two")))
+		require.NoError(t, err)
+		f.Version = saved.CurrentVersion
+	}
+	a.pool.Reset() // a session reports what it did when it ends
+	require.Eventually(t, func() bool {
+		return value[int](t, a.pool, "select coalesce(n_tup_hot_upd, 0)::int from pg_stat_user_tables where relid = 'desk.file'::regclass") >= 18
+	}, 20e9, 20e6)
+}
+
+// A browser that leaves does not undo its save, nor cost a connection to the database.
+func TestSpeed_AClientThatLeavesCostsNoConnection(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, pgtest.MaxConns(2))
+	file := a.create("one")
+	tx, err := a.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer tx.Rollback(t.Context())
+	_, err = tx.Exec(t.Context(), "select from desk.file for update")
+	require.NoError(t, err)
+	opened := a.pool.Stat().NewConnsCount()
+
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := a.send(http.MethodPut, file, put(1, "mine", "two"), func(r *http.Request) { *r = *r.WithContext(ctx) })
+		left <- err
+	}()
+	watch := pgtest.Connect(t, a.pool.Config().ConnString(), pgtest.MaxConns(1))
+	waitsForLock(t, watch, 1)
+	leave()
+	require.ErrorIs(t, <-left, context.Canceled)
+	require.NoError(t, tx.Rollback(t.Context()))
+	require.Eventually(t, func() bool { v, _ := a.stored(file); return v == 2 }, 10e9, 10e6)
+	require.LessOrEqual(t, a.pool.Stat().NewConnsCount()-opened, int64(1), "the second connection of the pool, and no third")
+}
