@@ -43,8 +43,10 @@ func constantTimeEqual(a, b string) int {
 	return subtle.ConstantTimeCompare(x[:], y[:])
 }
 
+const basicChallenge = `Basic realm="Weir", charset="UTF-8"`
+
 func challenge(w http.ResponseWriter) {
-	w.Header().Set("WWW-Authenticate", `Basic realm="Weir", charset="UTF-8"`)
+	w.Header().Set("WWW-Authenticate", basicChallenge)
 	answerPlainly(w, http.StatusUnauthorized, "Sign in to see this page.\n")
 }
 

@@ -1,12 +1,15 @@
 package ui
 
 import (
+	"errors"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"runtime/debug"
 	"strings"
+
+	"github.com/weirqueue/weir/desk"
 )
 
 // maxBody is more than any form or list of job ids needs.
@@ -22,7 +25,7 @@ func (s *Server) protect(next http.Handler) http.Handler {
 	}))
 	h := crossOrigin.Handler(s.refuseViewers(next))
 	h = s.authenticate(h, next)
-	h = http.MaxBytesHandler(h, maxBody)
+	h = boundBody(h)
 	return s.recoverPanics(secureHeaders(h))
 }
 
@@ -37,7 +40,7 @@ func (s *Server) authenticate(next, exempt http.Handler) http.Handler {
 		if s.cfg.Auth != nil {
 			name, ok := s.cfg.Auth.identify(r)
 			if !ok {
-				s.cfg.Auth.refuse(w)
+				s.refuseNobody(w, r)
 				return
 			}
 			user = User{Name: name, Viewer: s.viewers[name]}
@@ -88,7 +91,11 @@ func (s *Server) refuseViewers(next http.Handler) http.Handler {
 		}
 		seen := &statusWriter{ResponseWriter: w}
 		next.ServeHTTP(seen, r)
-		s.cfg.Logger.InfoContext(r.Context(), "Operator's request", "user", user.Name, "method", r.Method, "path", r.URL.Path, "status", seen.code())
+		level := slog.LevelInfo
+		if isDesk(r) {
+			level = slog.LevelDebug // somebody who types saves every other second
+		}
+		s.cfg.Logger.Log(r.Context(), level, "Operator's request", "user", user.Name, "method", r.Method, "path", r.URL.Path, "status", seen.code())
 	})
 }
 
@@ -101,8 +108,14 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, sentence string)
 		_, _ = w.Write([]byte(`{"message":"` + sentence + `"}` + "\n")) // a client that left needs no answer
 		return
 	}
+	if isDesk(r) {
+		desk.Refuse(w, desk.ErrForbidden)
+		return
+	}
 	s.pages.fail(w, r, &pageError{status: http.StatusForbidden, sentence: sentence})
 }
+
+var errPanic = errors.New("ui: a panic in a request")
 
 func (s *Server) recoverPanics(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -116,7 +129,11 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 				panic(p)
 			}
 			s.cfg.Logger.ErrorContext(r.Context(), "Panic in a request", "path", r.URL.Path, "panic", p, slog.String("stack", string(debug.Stack())))
-			if seen.status == 0 {
+			switch {
+			case seen.status != 0:
+			case isDesk(r):
+				desk.Refuse(w, errPanic)
+			default:
 				s.pages.fail(w, r, &pageError{status: http.StatusInternalServerError, sentence: somethingBroke})
 			}
 		}()

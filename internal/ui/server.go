@@ -1,4 +1,4 @@
-// Package ui serves Weir's pages at / and River UI at /river. cmd/ui and the demo use the same handler.
+// Package ui serves Weir's pages at /, the API of documents at /api/desk and River UI at /river. cmd/ui and the demo use the same handler.
 //
 // Everything goes through one chain: who asks, from which site, may they write. River UI has no defence of its own
 // against forged cross-site requests and no read-only mode, so it stands behind that chain too.
@@ -18,6 +18,7 @@ import (
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
 	"riverqueue.com/riverui"
 
+	"github.com/weirqueue/weir/desk"
 	"github.com/weirqueue/weir/jobs"
 )
 
@@ -46,6 +47,8 @@ type Server struct {
 	viewers map[string]bool
 	river   *riverui.Handler
 	pages   *pages
+	store   *desk.Store
+	desk    *desk.Handler
 	metrics *requestMetrics
 	handler http.Handler
 }
@@ -73,7 +76,11 @@ func New(cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, viewers: map[string]bool{}, river: riverHandler, pages: p, metrics: newRequestMetrics()}
+	store, deskHandler, err := newDesk(cfg)
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{cfg: cfg, viewers: map[string]bool{}, river: riverHandler, pages: p, store: store, desk: deskHandler, metrics: newRequestMetrics()}
 	for _, name := range cfg.Viewers {
 		s.viewers[name] = true
 	}
@@ -116,6 +123,9 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		MaxHeaderBytes:    64 << 10,
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn),
 	}
+	kept := make(chan struct{})
+	go func() { defer close(kept); s.store.Keep(background, s.cfg.Logger) }()
+	defer func() { stop(); <-kept }()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	select {
@@ -149,6 +159,8 @@ func (s *Server) routes() http.Handler {
 	page("POST /runs/{id}/erase", "/runs/{id}/erase", s.pages.act(s.cfg.Jobs.Erase))
 	page("/", "other", s.pages.notFound)
 
+	page("GET /files", "/files", s.listFiles)
+	handle(desk.Prefix, desk.Prefix, s.desk)
 	handle("GET /assets/{name}", "/assets/{name}", newAssets())
 	handle(riverPrefix, riverPrefix, riverHeaders(s.river))
 	handle(riverPrefix+"/", riverPrefix, riverHeaders(s.river))

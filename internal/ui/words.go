@@ -25,6 +25,7 @@ var words = template.FuncMap{
 	"doubt":      doubt,
 	"effectName": func(effect string) string { return strings.ReplaceAll(effect, "_", " ") },
 	"kindName":   kindName,
+	"typeName":   typeName,
 }
 
 // visible shows what a provider or a caller wrote: characters that change how the text around them reads, such as
