@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -72,4 +73,21 @@ func TestPages_LinkToFilesThatExist(t *testing.T) {
 		}
 	})
 	require.Greater(t, links, 10)
+}
+
+// What goes wrong in such systems has names here: F1 to F16 are traps of fences and their SQL, L1 to L13 of a run's life.
+// A test says in its comment which of them it keeps shut.
+func TestTraps_EachHasATest(t *testing.T) {
+	var all strings.Builder
+	walk(t, "_test.go", func(path, content string) {
+		if !strings.HasSuffix(path, "docs_test.go") {
+			all.WriteString(content)
+		}
+	})
+	for prefix, last := range map[string]int{"F": 16, "L": 13} {
+		for n := 1; n <= last; n++ {
+			id := prefix + strconv.Itoa(n)
+			require.Regexp(t, `(?m)//.*\b`+id+`\b`, all.String(), "no test names %s", id)
+		}
+	}
 }

@@ -80,7 +80,9 @@ func startProvider() *provider {
 
 func (p *provider) outside() Outside { return outsideAt(p.URL) }
 
-func outsideAt(url string) Outside { return Outside{Payments: &Payments{URL: url}, Mails: &Mails{URL: url}} }
+func outsideAt(url string) Outside {
+	return Outside{Payments: &Payments{URL: url}, Mails: &Mails{URL: url}}
+}
 
 func (p *provider) charge(w http.ResponseWriter, r *http.Request) {
 	var cents int
