@@ -72,7 +72,7 @@ func (t *try) outside(ctx context.Context, s boundStep, last bool, before receip
 // provider that refuses a key speaks of all calls with it.
 func mayHaveHappened(s boundStep, before receipts.Receipt, res result) bool {
 	open := before.Outcome == receipts.Unknown || before.Outcome == receipts.Started
-	return open && !(s.Effect == receipts.Idempotent && res.event == fencing.Refuse)
+	return open && (s.Effect != receipts.Idempotent || res.event != fencing.Refuse)
 }
 
 func (t *try) point(s boundStep) receipts.Outside {

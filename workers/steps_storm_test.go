@@ -20,8 +20,12 @@ import (
 )
 
 var stormKind = jobs.MustKind[order]("storm", jobs.KindConfig{MaxAttempts: 50, Steps: []jobs.Step{
-	{Name: "reserve", Effect: jobs.Transactional}, {Name: "charge", Effect: jobs.Idempotent}, {Name: "count", Effect: jobs.Transactional},
-	{Name: "tell", Effect: jobs.AtLeastOnce}, {Name: "ship", Effect: jobs.Reconciled}, {Name: "close", Effect: jobs.Transactional},
+	{Name: "reserve", Effect: jobs.Transactional},
+	{Name: "charge", Effect: jobs.Idempotent},
+	{Name: "count", Effect: jobs.Transactional},
+	{Name: "tell", Effect: jobs.AtLeastOnce},
+	{Name: "ship", Effect: jobs.Reconciled},
+	{Name: "close", Effect: jobs.Transactional},
 }})
 
 // outsideWorld counts what was done to it.
@@ -80,7 +84,6 @@ func TestSteps_RecordsAreTrueInAStormOfLostAnswersAndCancels(t *testing.T) {
 	_, err := pool.Exec(t.Context(), "create table storm (run uuid, step int)")
 	require.NoError(t, err)
 	world := &outsideWorld{done: map[string]int{}}
-	var client *jobs.Client
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var breaking sync.WaitGroup
@@ -94,7 +97,7 @@ func TestSteps_RecordsAreTrueInAStormOfLostAnswersAndCancels(t *testing.T) {
 		behind, err := pgxpool.NewWithConfig(t.Context(), cfg)
 		require.NoError(t, err)
 		t.Cleanup(behind.Close)
-		client = runKinds(t, behind, world.bind())
+		runKinds(t, behind, world.bind())
 		breaking.Go(func() {
 			for ctx.Err() == nil {
 				at := []faultproxy.Point{faultproxy.AtCommit, faultproxy.AtWrite}[rand.IntN(2)]
@@ -107,7 +110,7 @@ func TestSteps_RecordsAreTrueInAStormOfLostAnswersAndCancels(t *testing.T) {
 			}
 		})
 	}
-	client, err = jobs.NewClient(pool, nil)
+	client, err := jobs.NewClient(pool, nil)
 	require.NoError(t, err)
 	type canceled struct{ rows int }
 	seen := map[jobs.RunID]canceled{}

@@ -64,8 +64,9 @@ type drill struct {
 	offset   time.Duration // of the database's clock to this process's
 	stay     *stay         // nil on a private PostgreSQL
 
-	mu    sync.Mutex
-	ended []string // workers whose end was nobody's doing
+	saying sync.Mutex
+	mu     sync.Mutex
+	ended  []string // workers whose end was nobody's doing
 }
 
 // Run sets everything up, breaks things for the duration, and checks. It leaves no process behind.
@@ -89,7 +90,12 @@ func Run(ctx context.Context, opts Options, subjects []Subject) (_ *Report, err 
 	return report, nil
 }
 
-func (d *drill) say(format string, args ...any) { fmt.Fprintf(d.opts.Progress, format+"\n", args...) }
+// say is called by the lanes of the nemesis, by whoever sees a worker end, and by progress.
+func (d *drill) say(format string, args ...any) {
+	d.saying.Lock()
+	defer d.saying.Unlock()
+	fmt.Fprintf(d.opts.Progress, format+"\n", args...)
+}
 
 func (d *drill) setUp(ctx context.Context) (err error) {
 	url := d.opts.DatabaseURL
@@ -202,7 +208,8 @@ func (d *drill) play(ctx context.Context) error {
 	d.say("%d workers, leases of %s, seed %d, for %s", d.opts.Workers, d.opts.Lease, d.opts.Seed, d.opts.Duration)
 	playing, enough := context.WithTimeout(ctx, d.opts.Duration)
 	defer enough()
-	go d.progress(playing)
+	told := make(chan struct{})
+	go func() { defer close(told); d.progress(playing) }()
 	d.stalls = &stalls{clock: d.nemesis.clock}
 	broken, loaded, watched := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	go func() { defer close(watched); d.stalls.watch(playing, d.pool) }()
@@ -211,6 +218,7 @@ func (d *drill) play(ctx context.Context) error {
 	<-loaded
 	<-broken
 	<-watched
+	<-told
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

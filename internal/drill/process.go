@@ -67,7 +67,7 @@ func (f *fleet) spawn(s *slot, program int) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(f.programs[program%len(f.programs)], f.args...) //nolint:noctx,gosec // it ends by faults and by stop; it is this program, or one that the user named
+	cmd := exec.Command(f.programs[program%len(f.programs)], f.args...) //nolint:noctx // it ends by faults and by stop; it is this program, or one that the user named
 	cmd.Env = append(os.Environ(), workerEnv+"="+string(env))
 	cmd.Stdout, cmd.Stderr = f.logs, f.logs
 	// A group of its own: Ctrl-C reaches the parent alone. And none outlives it, stopped ones included.
