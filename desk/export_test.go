@@ -3,7 +3,10 @@ package desk
 import (
 	"context"
 	"iter"
+	"testing"
 	"time"
+
+	"github.com/stretchr/testify/require"
 )
 
 // Statements is every statement by its name.
@@ -30,3 +33,13 @@ func NewLimiter(perSecond float64, burst, maxUsers int) Limiter {
 func (l Limiter) Wait(user Owner, now time.Time) time.Duration { return l.l.wait(user, now) }
 
 func (l Limiter) Users() int { return l.l.recent.Len() }
+
+// LedgerHash is what the ledger keeps of a PUT's body.
+func LedgerHash(t testing.TB, body string) []byte {
+	t.Helper()
+	n, err := parseJSON("body", []byte(body))
+	require.NoError(t, err)
+	v, _, err := decodeSave(&n, nil)
+	require.NoError(t, err)
+	return v.hash()
+}

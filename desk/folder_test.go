@@ -52,6 +52,12 @@ func TestFolder_NeverEndsUpInItselfOrTooDeep(t *testing.T) {
 		_, err = store.ChangeFolder(t.Context(), "ada", chain[0], desk.FolderChange{Parent: &chain[into]})
 		require.ErrorIs(t, err, desk.ErrFolderCycle)
 	}
+	parent := folder(t, store, "", "parent")
+	child := folder(t, store, parent, "child")
+	for _, into := range []desk.FolderID{parent, child} { // nothing but the ring speaks against these
+		_, err = store.ChangeFolder(t.Context(), "ada", parent, desk.FolderChange{Parent: &into})
+		require.ErrorIs(t, err, desk.ErrFolderCycle)
+	}
 	other := folder(t, store, "", "other")
 	_, err = store.ChangeFolder(t.Context(), "ada", chain[0], desk.FolderChange{Parent: &other})
 	require.ErrorIs(t, err, desk.ErrFolderCycle, "what is below it would be too deep")

@@ -1,10 +1,14 @@
 package desk_test
 
 import (
+	"bufio"
 	"fmt"
+	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -37,7 +41,7 @@ func TestInput_ThatCannotBeStoredIsRefused(t *testing.T) {
 		{"a key of another case", content(`{"Text":"a"}`), "content"},
 		{"too deep", content(`{"attributes":{"a":` + deep(desk.MaxDepth-2) + `}}`), "body.content.attributes.a" + strings.Repeat(".0", desk.MaxDepth-3)},
 		{"very deep", content(`{"attributes":{"a":` + deep(400_000) + `}}`), "body.content.attributes.a" + strings.Repeat(".0", desk.MaxDepth-3)},
-		{"too many values", content(`{"attributes":{"a":[` + strings.Repeat("0,", desk.MaxValues) + `0]}}`), ""},
+		{"too many values", content(`{"attributes":{"a":[` + strings.Repeat("0,", desk.MaxValues) + `0]}}`), fmt.Sprint("body.content.attributes.a.", desk.MaxValues-8)},
 		{"a huge exponent", content(`{"attributes":{"a":1e1001}}`), "body.content.attributes.a"},
 		{"a huge number", content(`{"attributes":{"a":` + strings.Repeat("9", 1001) + `}}`), "body.content.attributes.a"},
 		{"no JSON", `hello`, "body"},
@@ -72,9 +76,7 @@ func TestInput_ThatCannotBeStoredIsRefused(t *testing.T) {
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			res := a.do(http.MethodPut, file, c.body).is(http.StatusBadRequest, "invalid")
-			if c.field != "" {
-				require.Contains(t, res.value("error", "fields"), c.field, res.body)
-			}
+			require.Contains(t, res.value("error", "fields"), c.field, res.body)
 		})
 	}
 	version, text := a.stored(file)
@@ -141,6 +143,32 @@ func TestInput_TooLargeIs413(t *testing.T) {
 		require.Contains(t, res.value("error", "fields"), "body")
 		a.do(http.MethodPost, "/api/desk/folders", strings.Repeat(" ", size)).is(http.StatusRequestEntityTooLarge, "too_large")
 	}
+}
+
+// The rest of such a body is read before the answer: to a sender that has not read it yet, a connection that is closed
+// while it still writes is a reset and no status.
+func TestInput_TooLargeIsAnsweredWhenAllOfItIsSent(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	file := a.create("one")
+	conn, err := net.Dial("tcp", strings.TrimPrefix(a.url, "http://"))
+	require.NoError(t, err)
+	defer conn.Close()
+	const size, first = 6 << 20, 5 << 20
+	_, err = fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: x\r\n%s: ada\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		file, userHeader, size, strings.Repeat(" ", first))
+	require.NoError(t, err)
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Second)))
+	_, err = conn.Read(make([]byte, 1))
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it waits for the rest")
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(20*time.Second)))
+	_, err = conn.Write([]byte(strings.Repeat(" ", size-first)))
+	require.NoError(t, err)
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	require.NoError(t, err)
+	require.NoError(t, res.Body.Close())
+	require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
+	require.True(t, res.Close)
 }
 
 func TestInput_OfAnotherContentTypeIs415(t *testing.T) {

@@ -42,6 +42,7 @@ var deskMutants = []mutant{
 	{"desk: If-Match overrides the body", one(deskFilesGo, `f.add("If-Match", given, "of the same version as expectedVersion")`, ""), deskPkg, "Save_TakesTheVersion"},
 	{"desk: metadata raises the version", one(deskMetaGo, "update desk.file f set\n    name", "update desk.file f set version = f.version + 1,\n    name"), deskPkg, "Save_MetadataAlone"},
 	{"desk: a save of another schema", one(deskSaveGo, "	case v.SchemaVersion != SchemaVersion:\n		return nil, ErrSchemaOutdated\n", ""), deskPkg, "Save_OfAnotherSchema"},
+	{"desk: another schema's saves are forgotten", one(deskSaveGo, "	hash := v.hash()\n", "	hash := v.hash()\n	if v.SchemaVersion != SchemaVersion {\n		return nil, ErrSchemaOutdated\n	}\n"), deskPkg, "Save_OfAnotherSchema"},
 
 	// The ledger.
 	{"desk: the ledger is not asked", one(deskSaveGo, "and not exists (select from desk.save s where s.file_id = @id::text and s.save_id = @save::text)\n", "\n"), deskPkg, "SaveTx_Refusals"},
@@ -74,7 +75,7 @@ var deskMutants = []mutant{
 	{"desk: anybody moves folders", one(deskTreeGo, "where f.id = @id::text and f.owner = @owner::text", "where f.id = @id::text and "+anyOwner), deskPkg, "Owner_Every"},
 	{"desk: a statement without its owner", one(deskFileGo, "from desk.file f where f.id = @id::text and f.owner = @owner::text", "from desk.file f where f.id = @id::text and "+anyOwner), deskPkg, "Statements_"},
 	{"desk: a file in a foreign folder", one(deskSQL, "constraint file_folder_fk foreign key (owner, folder_id) references desk.folder (owner, id)", "constraint file_folder_fk check (true)"), deskPkg, "Owner_TheDatabase"},
-	{"desk: saved as somebody else", one(deskHandlerGo, "Owner(name) != owner {", "false {"), deskPkg, "Owner_ARequest"},
+	{"desk: saved as somebody else", one(deskHandlerGo, "Owner(name) != owner {", "name == `` {"), deskPkg, "Owner_ARequest"},
 
 	// Folders.
 	{"desk: two folders of a name", one(deskSQL, "coalesce(parent_id, ''), name", "parent_id, name"), deskPkg, "Folder_Names"},
@@ -91,10 +92,10 @@ var deskMutants = []mutant{
 	{"desk: any number of values", one(deskJSONGo, "p.values > MaxValues {", "p.values > 100*MaxValues {"), deskPkg, "Input_ThatCannot"},
 	{"desk: fields that are not known", one(deskFilesGo, `f.only("body", body, "expectedVersion",`, `f.only("body", &node{}, "expectedVersion",`), deskPkg, "Input_ThatCannot"},
 	{"desk: any size", one(deskContentGo, "size > MaxContentCharacters {", "size > 100*MaxContentCharacters {"), deskPkg, "Input_TooLarge"},
-	{"desk: any content type", one(deskRequestGo, `name != "application/json" || `, ""), deskPkg, "Input_OfAnother"},
+	{"desk: any content type", one(deskRequestGo, `name != "application/json" || `, `name == "" || `), deskPkg, "Input_OfAnother"},
 	{"desk: compressed bodies", one(deskRequestGo, ` || len(c.r.Header.Values("Content-Encoding")) > 0`, ""), deskPkg, "Input_OfAnother"},
 	{"desk: a body that ends early", one(deskRequestGo, "	if err != nil {\n		return nil, fmt.Errorf(\"%w: %w\", errIncomplete, err)\n	}\n", ""), deskPkg, "Input_BodyThatEnds"},
-	{"desk: the rest of a body is left", one(deskRequestGo, "if size <= drainBytes {", "if size <= 0 {"), uiPkg, "Browser_ADocument"},
+	{"desk: the rest of a body is left", one(deskRequestGo, "if size <= drainBytes {", "if size <= 0 {"), deskPkg, "Input_TooLargeIsAnswered"},
 	{"desk: digits are lost", one("desk/canonical.go", "return append(b, n.raw...)", "return append(b, strings.TrimRight(string(n.raw), \"0\")...)"), deskPkg, "Input_IsRead"},
 
 	// Requests.
