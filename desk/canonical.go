@@ -39,7 +39,7 @@ func (n *node) compact(b []byte) []byte {
 // escaped make no difference. The digits of numbers do.
 func (n *node) digest() [sha256.Size]byte {
 	sorted := n.sorted()
-	return sha256.Sum256(sorted.compact(nil))
+	return sha256.Sum256(sorted.compact(make([]byte, 0, len(n.raw))))
 }
 
 func (n *node) sorted() node {
@@ -60,12 +60,20 @@ func (n *node) sorted() node {
 func appendText(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')
-	for i := 0; i < len(s); i++ {
-		switch c := s[i]; {
+	for len(s) > 0 {
+		plain := 0
+		for plain < len(s) && s[plain] >= 0x20 && s[plain] != '"' && s[plain] != '\\' {
+			plain++
+		}
+		b = append(b, s[:plain]...)
+		if s = s[plain:]; s == "" {
+			break
+		}
+		c := s[0]
+		s = s[1:]
+		switch {
 		case c == '"' || c == '\\':
 			b = append(b, '\\', c)
-		case c >= 0x20:
-			b = append(b, c)
 		case c == '\b':
 			b = append(b, '\\', 'b')
 		case c == '\f':

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"unicode/utf16"
 )
 
 // Bounds of a document's content. Both hold; a client need check the characters only, by JSON.stringify(content).length.
@@ -88,7 +87,7 @@ func contentOf(n *node) (Content, error) {
 	if err != nil {
 		return Content{}, err
 	}
-	out := n.compact(nil)
+	out := n.compact(make([]byte, 0, len(n.raw)))
 	if len(out) > MaxContentBytes {
 		return Content{}, &TooLargeError{Field: "content", Size: int64(len(out)), Unit: "bytes", Bound: MaxContentBytes}
 	}
@@ -126,10 +125,16 @@ func typeOf(n *node) (Type, error) {
 		"an object with cells (a spreadsheet), text (markdown) or attributes (a record)")
 }
 
+// utf16Length counts UTF-16 units in valid UTF-8: one for each first byte, and one more where a rune has four bytes.
 func utf16Length(b []byte) int {
 	n := 0
-	for _, r := range string(b) {
-		n += max(1, utf16.RuneLen(r))
+	for _, c := range b {
+		if c < 0x80 || c >= 0xc0 {
+			n++
+		}
+		if c >= 0xf0 {
+			n++
+		}
 	}
 	return n
 }

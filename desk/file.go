@@ -69,7 +69,7 @@ type NewFile struct {
 func (n *NewFile) validate() error {
 	var f faults
 	if n.Name != "" {
-		checkName(&f, "name", n.Name)
+		checkName(&f, n.Name)
 	}
 	checkFolder(&f, "folderId", n.Folder)
 	if n.Content.IsZero() {
@@ -78,12 +78,12 @@ func (n *NewFile) validate() error {
 	return f.err()
 }
 
-func checkName(f *faults, field, name string) {
+func checkName(f *faults, name string) {
 	switch {
 	case !utf8.ValidString(name), strings.ContainsFunc(name, unicode.IsControl):
-		f.add(field, name, "UTF-8 without control characters")
+		f.add("name", name, "UTF-8 without control characters")
 	case strings.TrimSpace(name) == "", utf8.RuneCountInString(name) > MaxNameCharacters:
-		f.add(field, name, fmt.Sprintf("1 to %d characters, and not blank", MaxNameCharacters))
+		f.add("name", name, fmt.Sprintf("1 to %d characters, and not blank", MaxNameCharacters))
 	}
 }
 

@@ -49,7 +49,7 @@ returning `+folderColumns)
 // ErrFolderExists, ErrFolderNotFound, or ErrFolderCycle where it would be too deep.
 func (s *Store) CreateFolder(ctx context.Context, owner Owner, parent FolderID, name string) (*Folder, error) {
 	var bad faults
-	checkName(&bad, "name", name)
+	checkName(&bad, name)
 	checkFolder(&bad, "parentId", parent)
 	if err := errors.Join(owner.validate(), bad.err()); err != nil {
 		return nil, err

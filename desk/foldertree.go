@@ -39,7 +39,7 @@ func (s *Store) ChangeFolder(ctx context.Context, owner Owner, id FolderID, c Fo
 	}
 	var bad faults
 	if c.Name != nil {
-		checkName(&bad, "name", *c.Name)
+		checkName(&bad, *c.Name)
 	}
 	var parent FolderID
 	if c.Parent != nil {

@@ -50,7 +50,7 @@ func TestInput_ThatCannotBeStoredIsRefused(t *testing.T) {
 		{"an early end", put(1, "s", "two")[:40], "body"},
 		{"more after the end", put(1, "s", "two") + `{}`, "body"},
 		{"a number that begins with 0", content(`{"attributes":{"a":01}}`), "body.content.attributes"},
-		{"a field that is not known", `{"name":"x","nmae":"y"}`, "body.nmae"},
+		{"a field that is not known", `{"name":"x","label":"y"}`, "body.label"},
 		{"content of no type", content(`{}`), "content"},
 		{"content that is a list", content(`[]`), "content"},
 		{"content of two types", content(`{"text":"","cells":{}}`), "content.text"},

@@ -279,8 +279,11 @@ func (p *parser) text() (string, error) {
 		case c < 0x20:
 			return "", p.malformed()
 		default:
-			b.WriteByte(c)
-			p.at++
+			began := p.at
+			for p.at < len(p.in) && p.in[p.at] >= 0x20 && p.in[p.at] != '"' && p.in[p.at] != '\\' {
+				p.at++
+			}
+			b.Write(p.in[began:p.at])
 		}
 	}
 	return "", p.malformed()

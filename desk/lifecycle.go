@@ -26,10 +26,7 @@ func (s *Store) Duplicate(ctx context.Context, owner Owner, id FileID) (*File, e
 	if !fileID.MatchString(string(id)) || owner.validate() != nil {
 		return nil, ErrNotFound
 	}
-	return mint(ctx, s.pool, duplicateFile, args{"source": id, "owner": owner}, func() error {
-		_, err := s.stateOf(ctx, s.pool, owner, id)
-		return err
-	})
+	return mint(ctx, s.pool, duplicateFile, args{"source": id, "owner": owner}, func() error { return s.stateOf(ctx, s.pool, owner, id) })
 }
 
 var deleteFile = compile("delete file", `
@@ -81,19 +78,19 @@ func (s *Store) Restore(ctx context.Context, owner Owner, id FileID) (*File, err
 }
 
 var readState = compile("read state", `
-select `+fileColumns+` from desk.file f where f.id = @id::text and f.owner = @owner::text`)
+select f.deleted_at is not null from desk.file f where f.id = @id::text and f.owner = @owner::text`)
 
-// stateOf reads a file without its content.
-func (s *Store) stateOf(ctx context.Context, on db, owner Owner, id FileID) (*File, error) {
-	var f File
-	found, err := first(ctx, on, readState, args{"id": id, "owner": owner}, f.scanners()...)
+// stateOf says why a file cannot be had, if it cannot.
+func (s *Store) stateOf(ctx context.Context, on db, owner Owner, id FileID) error {
+	var deleted bool
+	found, err := first(ctx, on, readState, args{"id": id, "owner": owner}, &deleted)
 	switch {
 	case err != nil:
-		return nil, err
+		return err
 	case !found:
-		return nil, ErrNotFound
-	case f.DeletedAt != nil:
-		return nil, ErrDeleted
+		return ErrNotFound
+	case deleted:
+		return ErrDeleted
 	}
-	return &f, nil
+	return nil
 }

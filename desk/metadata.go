@@ -19,7 +19,7 @@ func (m Metadata) IsZero() bool { return m == Metadata{} }
 
 func (m *Metadata) check(f *faults) {
 	if m.Name != nil {
-		checkName(f, "name", *m.Name)
+		checkName(f, *m.Name)
 	}
 	if m.Folder != nil {
 		checkFolder(f, "folderId", *m.Folder)
@@ -76,7 +76,7 @@ func (s *Store) describe(ctx context.Context, on db, owner Owner, id FileID, m M
 	case done:
 		return &f, nil
 	}
-	if _, err := s.stateOf(ctx, on, owner, id); err != nil {
+	if err := s.stateOf(ctx, on, owner, id); err != nil {
 		return nil, err
 	}
 	return nil, ErrFolderNotFound

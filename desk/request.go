@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +20,8 @@ const (
 	// instead of seeing a connection that was reset.
 	drainBytes = 16 << 20
 	drainTime  = 10 * time.Second
+	// Memory is not taken for what a client only says that it will send.
+	firstBytes = 256 << 10
 )
 
 // body reads the request's JSON object. Without must, there may be no body.
@@ -47,7 +50,10 @@ func (c *call) body(must bool) (*node, error) {
 }
 
 func (c *call) read() ([]byte, error) {
-	raw, err := io.ReadAll(io.LimitReader(c.r.Body, MaxBodyBytes+1))
+	var b bytes.Buffer
+	b.Grow(int(min(max(c.r.ContentLength, 0), firstBytes)) + bytes.MinRead)
+	_, err := b.ReadFrom(io.LimitReader(c.r.Body, MaxBodyBytes+1))
+	raw := b.Bytes()
 	var outer *http.MaxBytesError
 	if errors.As(err, &outer) { // a lower limit, in front of this handler
 		return nil, &TooLargeError{Field: "body", Size: max(c.r.ContentLength, outer.Limit+1), Unit: "bytes", Bound: outer.Limit}
