@@ -9,8 +9,10 @@ import (
 func all() []contest {
 	return []contest{
 		{"river", riverNoop},
-		{"delivery", delivery(0)},
-		{"delivery 5 ms", delivery(5 * time.Millisecond)},
+		{"delivery", delivery(0, notify)},
+		{"delivery 5 ms", delivery(5*time.Millisecond, notify)},
+		{"bulk", delivery(0, notifyMany)},
+		{"bulk 5 ms", delivery(5*time.Millisecond, notifyMany)},
 	}
 }
 

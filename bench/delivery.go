@@ -29,15 +29,16 @@ func (s *sender) Send(ctx context.Context, m channel.Message) (channel.Sent, err
 	return channel.Sent{ExternalRef: m.RunID}, nil
 }
 
-// delivery works a backlog of deliveries, each with its own doorbell, as users have them: retries, observer, heartbeats.
-func delivery(delay time.Duration) func(ctx context.Context, b *bench, pool *pgxpool.Pool) (int, func(context.Context) error, error) {
+// delivery works a backlog of deliveries as users have them, with retries, observer and heartbeats; enqueue says whether
+// each has its own doorbell.
+func delivery(delay time.Duration, enqueue func(context.Context, *jobs.Client, int) error) func(ctx context.Context, b *bench, pool *pgxpool.Pool) (int, func(context.Context) error, error) {
 	return func(ctx context.Context, b *bench, pool *pgxpool.Pool) (int, func(context.Context) error, error) {
 		n := b.size(30_000)
 		client, err := jobs.NewClient(pool, nil)
 		if err != nil {
 			return 0, nil, err
 		}
-		if err := notify(ctx, client, n); err != nil {
+		if err := enqueue(ctx, client, n); err != nil {
 			return 0, nil, err
 		}
 		done := newCounter(n)

@@ -40,6 +40,7 @@ type ratio struct {
 
 var ratios = []ratio{
 	{"delivery_vs_river", "delivery", "river", 0.40, 0.60},
+	{"bulk_vs_river", "bulk", "river", 1.20, 2.0},
 	{"live_step_vs_floor", "live step", "floor pipelined", 0, 0},
 	{"statement_step_vs_floor", "statement step", "floor pipelined", 0.42, 0.60},
 	{"statement_step_vs_river_resumable", "statement step", "river resumable", 1.5, 2.0},

@@ -40,6 +40,16 @@ delete from weir.key k using unnest(@kinds::text[], @keys::text[], @runs::text[]
 where k.kind = a.kind and k.key = a.key and k.run_id = a.run::uuid and k.expires_at is null`)
 )
 
+type keyRequest struct {
+	kind, key string
+	run       uuid.UUID
+	digest    []byte
+}
+
+// keyRounds bounds the loop: a round is lost only when a key's owner rolls back, or a key expires or is deleted, in
+// between two statements.
+const keyRounds = 10
+
 // foundKey is a key that stands for something that exists, or existed.
 type foundKey struct {
 	run     uuid.UUID

@@ -64,7 +64,7 @@ type Kind[T any] struct {
 var (
 	kindName = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 	stepName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
-	builtIn  = map[string]bool{KindDelivery: true, keyOfNotifications: true, "plan": true, "branch_reset": true, "maintenance": true}
+	builtIn  = map[string]bool{KindDelivery: true, KindDelivery + "_chunk": true, keyOfNotifications: true, "plan": true, "branch_reset": true, "maintenance": true}
 )
 
 // NewKind declares a kind. The error is one or more *InvalidError.

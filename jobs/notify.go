@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -24,6 +23,9 @@ type NotifyResult struct {
 	Runs []RunRef `json:"runs"`
 	// Existing says that the idempotency key had made this notification before; nothing was written.
 	Existing bool `json:"existing"`
+	// Err is set in the results of NotifyMany for a notification that was refused while the others went on: a
+	// *KeyReusedError.
+	Err error `json:"-"`
 }
 
 // RunRef is a run in short.
@@ -58,121 +60,79 @@ func (c *Client) NotifyTx(ctx context.Context, tx pgx.Tx, n Notification, opts *
 	if err := errors.Join(n.validate(c.cfg.Channels), o.validate()); err != nil {
 		return nil, err
 	}
-	asked, err := delivery.Canonical(n)
-	if err != nil {
+	b := &notifyBatch{results: make([]NotifyResult, 1)}
+	if err := b.add(0, n, o); err != nil {
 		return nil, err
 	}
-	id, err := newID()
-	if err != nil {
+	if err := c.notify(ctx, tx, b, ringEach); err != nil {
 		return nil, err
 	}
-	if o.IdempotencyKey != "" {
-		req := keyRequest{kind: keyOfNotifications, key: o.IdempotencyKey, run: id, digest: delivery.Digest(asked)}
-		taken, err := takeKey(ctx, tx, req)
-		if err != nil {
-			return nil, err
-		}
-		if taken != nil {
-			return existingNotification(ctx, tx, req, taken)
-		}
+	if err := b.results[0].Err; err != nil {
+		return nil, err
 	}
-	return c.insertNotification(ctx, tx, id, n, o)
+	return &b.results[0], nil
 }
 
 // keyOfNotifications is the kind under which notifications keep their keys.
 const keyOfNotifications = "notification"
 
-var insertNotification = fencing.Compile("insert notification", `
-with n as (
-    insert into weir.notification (id, run_ids) values (@root::uuid, @runs::text[]::uuid[])
-), runs as (
-    insert into weir.run (id, root_id, kind, status, queue, priority, max_failures, next_attempt_at, doorbell_id, needs, tags, metadata)
-    select x.run::uuid, @root::uuid, 'delivery', 'pending', @queue, @priority::smallint, @max_failures::integer,
-        coalesce(@scheduled_at::timestamptz, clock_timestamp()), x.job, string_to_array(x.needs, ','), @tags::text[], @metadata::text::jsonb
-    from unnest(@runs::text[], @jobs::bigint[], @needs::text[]) x(run, job, needs)
-)
-insert into weir.payload (run_id, body, digest)
-select x.run::uuid, convert_to(x.body, 'UTF8'), sha256(convert_to(x.body, 'UTF8'))
-from unnest(@runs::text[], @bodies::text[]) x(run, body)`)
-
-func (c *Client) insertNotification(ctx context.Context, tx pgx.Tx, id uuid.UUID, n Notification, o *Opts) (*NotifyResult, error) {
-	res := &NotifyResult{ID: NotificationID(id)}
-	rung := make([]fencing.Rung, len(n.To))
-	runs, bodies, needs := make([]string, len(n.To)), make([]string, len(n.To)), make([]string, len(n.To))
-	messages := n.telegramParts()
-	for i, to := range n.To {
-		run, err := newID()
-		if err != nil {
-			return nil, err
-		}
-		payload := delivery.Payload{
-			Notification: id, Channel: to.Channel, Address: to.Address, Subject: n.Subject, Text: n.Text, HTML: n.HTML,
-		}
-		if to.Channel == delivery.Telegram && len(messages) > 1 {
-			payload.Text, payload.HTML, payload.Parts = "", "", messages
-		}
-		body, err := delivery.Canonical(payload)
-		if err != nil {
-			return nil, err
-		}
-		// The name of a channel holds no comma.
-		runs[i], bodies[i], needs[i] = run.String(), string(body), strings.Join(delivery.Needs(to.Channel, len(payload.Parts)), ",")
-		rung[i] = fencing.Rung{Run: run, Kind: KindDelivery, Queue: o.Queue, Priority: o.Priority, At: o.ScheduledAt, Tags: o.Tags, Channel: to.Channel}
-		res.Runs = append(res.Runs, RunRef{ID: RunID(run), Status: StatusPending})
-	}
-	jobs, err := c.bells.Ring(ctx, tx, rung)
-	if err != nil {
-		return nil, fmt.Errorf("jobs: notify: %w", err)
-	}
-	var scheduledAt *time.Time
-	if !o.ScheduledAt.IsZero() {
-		scheduledAt = &o.ScheduledAt
-	}
-	_, err = tx.Exec(ctx, insertNotification.SQL, insertNotification.Bind(fencing.Args{
-		"root": id.String(), "runs": runs, "jobs": jobs, "bodies": bodies, "needs": needs, "queue": o.Queue, "priority": o.Priority,
-		"max_failures": o.MaxAttempts, "scheduled_at": scheduledAt, "tags": o.Tags, "metadata": string(o.Metadata),
-	})...)
-	if err != nil {
-		return nil, fmt.Errorf("jobs: notify: %w", err)
-	}
-	return res, nil
-}
-
 // One statement, so one snapshot: the cleaner moves a run's answer from the run to the key.
-var answerOfKey = fencing.Compile("answer of a key", `
-select k.outcome::text, r.id, coalesce(r.status, ''), coalesce(r.error_code, ''), r.finished_at
-from weir.key k left join weir.notification n on n.id = k.run_id left join weir.run r on r.id = any(n.run_ids)
-where k.kind = @kind and k.key = @key and k.run_id = @root::uuid`)
+var answersOfKeys = fencing.Compile("answers of keys", `
+select n.id, r.id, r.status, coalesce(r.error_code, ''), r.finished_at, k.outcome::text
+from unnest(@roots::text[]::uuid[]) root(id) join weir.key k on k.run_id = root.id and k.kind = @kind
+left join weir.notification n on n.id = k.run_id left join weir.run r on r.id = any(n.run_ids)
+order by 1, 2`)
 
-// existingNotification answers a repeat from the runs that are there, and from the key for those that were cleaned.
-func existingNotification(ctx context.Context, tx pgx.Tx, req keyRequest, taken *takenKey) (*NotifyResult, error) {
-	res := &NotifyResult{ID: NotificationID(taken.run), Existing: true, Runs: taken.outcome}
-	rows, err := tx.Query(ctx, answerOfKey.SQL, answerOfKey.Bind(fencing.Args{"kind": req.kind, "key": req.key, "root": taken.run.String()})...)
+// existingNotifications answers repeats from the runs that are there, and from the keys for those that were cleaned.
+func existingNotifications(ctx context.Context, tx pgx.Tx, found map[int]*foundKey) (map[uuid.UUID]NotifyResult, error) {
+	answers := map[uuid.UUID]NotifyResult{}
+	var roots []uuid.UUID
+	for _, f := range found {
+		if !f.reused {
+			answers[f.run] = NotifyResult{ID: NotificationID(f.run), Existing: true, Runs: f.outcome}
+			roots = append(roots, f.run)
+		}
+	}
+	if len(roots) == 0 {
+		return answers, nil
+	}
+	rows, err := tx.Query(ctx, answersOfKeys.SQL, answersOfKeys.Bind(fencing.Args{"kind": keyOfNotifications, "roots": fencing.Texts(roots)})...)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: notify: %w", err)
 	}
 	var (
-		outcome *string
-		id      uuid.NullUUID
-		r       RunRef
-		live    []RunRef
+		root, run             uuid.NullUUID
+		status, code, outcome *string
+		finished              *time.Time
+		live                  = map[uuid.UUID][]RunRef{}
 	)
-	tag, err := pgx.ForEachRow(rows, []any{&outcome, &id, &r.Status, &r.ErrorCode, &r.FinishedAt}, func() error {
-		if r.ID = RunID(id.UUID); id.Valid {
-			live = append(live, r)
+	if _, err := pgx.ForEachRow(rows, []any{&root, &run, &status, &code, &finished, &outcome}, func() error {
+		if !root.Valid {
+			return nil // every run of it was cleaned; the key that was found has said so
 		}
-		r.FinishedAt = nil
+		if _, seen := live[root.UUID]; !seen {
+			cleaned, err := decodeOutcome(outcome)
+			if err != nil {
+				return err
+			}
+			live[root.UUID] = cleaned
+		}
+		if run.Valid {
+			live[root.UUID] = append(live[root.UUID], RunRef{ID: RunID(run.UUID), Status: Status(*status), ErrorCode: *code, FinishedAt: finished})
+		}
 		return nil
-	})
-	if err == nil && tag.RowsAffected() > 0 { // else the key has run out this very moment
-		res.Runs, err = decodeOutcome(outcome)
-	}
-	if err != nil {
+	}); err != nil {
 		return nil, fmt.Errorf("jobs: notify: %w", err)
 	}
-	res.Runs = append(res.Runs, live...)
-	slices.SortFunc(res.Runs, func(a, b RunRef) int { return bytes.Compare(a.ID[:], b.ID[:]) })
-	return res, nil
+	for id, runs := range live { // a key that has run out this very moment has no row
+		answer := answers[id]
+		answer.Runs = runs
+		answers[id] = answer
+	}
+	for _, a := range answers {
+		slices.SortFunc(a.Runs, func(a, b RunRef) int { return bytes.Compare(a.ID[:], b.ID[:]) })
+	}
+	return answers, nil
 }
 
 // inTx runs f in a transaction of its own.

@@ -34,14 +34,14 @@ type deliveryWorker struct {
 	river.WorkerDefaults[deliveryArgs]
 	service *Service
 	kind    workKind
-	slots   channelSlots
+	slots   *slots
 }
 
 var sendStep = receipts.Step{Index: 0, Name: "send", Effect: receipts.AtLeastOnce}
 
 func newDeliveryWorker(s *Service) *deliveryWorker {
 	names := slices.Collect(maps.Keys(s.cfg.Channels))
-	w := &deliveryWorker{service: s, slots: newChannelSlots(names, s.cfg.Delivery.MaxWorkers)}
+	w := &deliveryWorker{service: s, slots: newSlots(len(names), s.cfg.Delivery.MaxWorkers)}
 	for i, name := range names {
 		names[i] = delivery.Need(name)
 	}
@@ -68,7 +68,7 @@ func (w *deliveryWorker) NextRetry(job *river.Job[deliveryArgs]) time.Time {
 
 // Work delivers.
 func (w *deliveryWorker) Work(ctx context.Context, job *river.Job[deliveryArgs]) error {
-	give, ok := w.slots.take(job.Args.Channel)
+	give, ok := w.slots.take(ctx, job.Args.Channel)
 	if !ok {
 		return river.JobSnooze(jitter(2 * time.Second))
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/riverqueue/river"
 
+	"github.com/weirqueue/weir/internal/doorbell"
 	"github.com/weirqueue/weir/internal/fencing"
 )
 
@@ -52,7 +53,11 @@ func (w *reclaimWorker) Work(ctx context.Context, _ *river.Job[reclaimArgs]) err
 }
 
 func (s *Service) addWorkers(w *river.Workers) error {
-	if err := river.AddWorkerSafely(w, newDeliveryWorker(s)); err != nil {
+	deliveries := newDeliveryWorker(s)
+	if err := river.AddWorkerSafely(w, deliveries); err != nil {
+		return err
+	}
+	if err := river.AddWorkerSafely(w, newChunkWorker(deliveries)); err != nil {
 		return err
 	}
 	for _, b := range s.cfg.Kinds {
@@ -89,6 +94,7 @@ func (s *Service) Queues() map[string]river.QueueConfig {
 	// A process without channels would only keep deliveries from those that have some.
 	if len(s.cfg.Channels) > 0 {
 		queues[s.cfg.Delivery.Queue] = river.QueueConfig{MaxWorkers: s.cfg.Delivery.MaxWorkers}
+		queues[doorbell.ChunkQueue(s.cfg.Delivery.Queue)] = river.QueueConfig{MaxWorkers: chunksAtOnce(s.cfg.Delivery.MaxWorkers)}
 	}
 	for _, b := range s.cfg.Kinds {
 		q := queues[b.cfg.Queue] // kinds may share a queue

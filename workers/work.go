@@ -32,12 +32,7 @@ func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID
 		return river.JobSnooze(jitter(time.Second))
 	}
 
-	req := fencing.ClaimRequest{
-		Run: run, Kind: k.kind, Owner: s.owner, Doorbell: job.ID, Lease: k.lease, StepTime: k.stepTime, Offers: k.offers,
-	}
-	if job.AttemptedAt != nil {
-		req.DoorbellAttemptedAt = *job.AttemptedAt
-	}
+	req := s.claimRequest(job, run, k)
 	sent := time.Now()
 	claimed, ok, err := k.claim(ctx, req)
 	var standing fencing.Standing
@@ -56,19 +51,45 @@ func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID
 		return s.answerUnclaimed(ctx, job, run, k, standing)
 	}
 
-	runCtx, held := s.keeper.Hold(ctx, run, claimed.Attempt, k.lease, k.stepTime, sent)
+	return s.carryOut(ctx, claimed, k, sent).answer(next)
+}
+
+func (s *Service) claimRequest(job *rivertype.JobRow, run uuid.UUID, k workKind) fencing.ClaimRequest {
+	req := fencing.ClaimRequest{
+		Run: run, Kind: k.kind, Owner: s.owner, Doorbell: job.ID, Lease: k.lease, StepTime: k.stepTime, Offers: k.offers,
+	}
+	if job.AttemptedAt != nil {
+		req.DoorbellAttemptedAt = *job.AttemptedAt
+	}
+	return req
+}
+
+// carryOut keeps a run that was claimed by a statement sent then, calls its handler and writes how the try ended.
+func (s *Service) carryOut(ctx context.Context, claimed fencing.Claimed, k workKind, sent time.Time) tried {
+	runCtx, held := s.keeper.Hold(ctx, claimed.Run, claimed.Attempt, k.lease, k.stepTime, sent)
 	defer held.Drop()
 	s.active.add(held)
 	defer s.active.remove(held)
 	defer context.AfterFunc(s.runs, func() { held.Stop(context.Cause(s.runs)) })()
 	s.cfg.Observer.Observe(ctx, RunClaimed{
-		Run: jobs.RunID(run), Kind: k.kind, Attempt: claimed.Attempt, Reaps: claimed.Reaps, Failures: claimed.Failures,
+		Run: jobs.RunID(claimed.Run), Kind: k.kind, Attempt: claimed.Attempt, Reaps: claimed.Reaps, Failures: claimed.Failures,
 		Waited: claimed.Now.Sub(claimed.CreatedAt),
 	})
 
 	began := time.Now()
 	result := s.act(runCtx, held, claimed, k)
-	return s.conclude(ctx, runCtx, held, claimed, k, result, began, next)
+	return s.conclude(ctx, runCtx, held, claimed, k, result, began)
+}
+
+// tried is how a try ended.
+type tried struct {
+	run uuid.UUID
+	// written says that this process wrote how it ended; otherwise the run is left, or somebody else's.
+	written bool
+	ended   receipts.Ended
+	result  result
+	// canceledInRiver says that it ended because somebody cancelled its River job.
+	canceledInRiver bool
 }
 
 // workKind is how this process works the runs of one kind.
@@ -83,7 +104,9 @@ type workKind struct {
 	start *receipts.Step
 	// writes carries out what comes at the same time together.
 	writes *writesOf
-	do     func(ctx context.Context, held *fencing.Held, c fencing.Claimed) result
+	// ringsRetries: the job that rang does not come back for this run, so what gives the run away rings for it.
+	ringsRetries bool
+	do           func(ctx context.Context, held *fencing.Held, c fencing.Claimed) result
 }
 
 // begun is the step that the claim has started, if it has.
@@ -139,10 +162,10 @@ func (s *Service) act(ctx context.Context, held *fencing.Held, c fencing.Claimed
 	return k.do(ctx, held, c)
 }
 
-// conclude writes how the try ended and translates it for River.
-func (s *Service) conclude(ctx, runCtx context.Context, held *fencing.Held, c fencing.Claimed, k workKind, res result, began time.Time, next *time.Duration) error {
+// conclude writes how the try ended.
+func (s *Service) conclude(ctx, runCtx context.Context, held *fencing.Held, c fencing.Claimed, k workKind, res result, began time.Time) tried {
 	cause := context.Cause(runCtx)
-	canceledInRiver := false
+	t := tried{run: c.Run}
 	res.code = clean(res.code, maxCode) // a channel's own: River and metrics see it too
 	if res.code == "" && res.event != fencing.Succeed {
 		res.code = "no_code"
@@ -158,14 +181,15 @@ func (s *Service) conclude(ctx, runCtx context.Context, held *fencing.Held, c fe
 			if !res.notSent {
 				// Its `started` stays open: whoever comes next must know that it may have happened (R5).
 				s.cfg.Observer.Observe(ctx, LeaseLeft{Run: jobs.RunID(c.Run), Kind: c.Kind, Attempt: held.Attempt()})
-				return nil
+				return t
 			}
 			res.event = fencing.Release
 		}
 	case errors.Is(cause, river.ErrJobCancelledRemotely):
 		done := false
-		if canceledInRiver, done = s.requestCancel(ctx, c.Run); done {
-			return river.JobCancel(&tryError{run: c.Run, code: fencing.CodeCanceledInRiver})
+		if t.canceledInRiver, done = s.requestCancel(ctx, c.Run); done {
+			t.written, t.ended.Terminal = true, true
+			return t
 		}
 	case errors.Is(cause, fencing.ErrStepDeadline) && res.event == fencing.FailTry:
 		res.code = fencing.CodeStepDeadline
@@ -173,21 +197,21 @@ func (s *Service) conclude(ctx, runCtx context.Context, held *fencing.Held, c fe
 
 	// From here on the run is given away: the caller's context must not stop that.
 	ctx = context.WithoutCancel(ctx)
-	var (
-		ended receipts.Ended
-		err   error
-	)
 	if res.ended != nil {
-		ended = *res.ended
-	} else if ended, err = s.write(ctx, held, c, k, res); err != nil {
-		s.lost(ctx, held, c, res, err)
-		return nil
+		t.ended = *res.ended
+	} else {
+		var err error
+		if t.ended, err = s.write(ctx, held, c, k, res); err != nil {
+			s.lost(ctx, held, c, res, err)
+			return t
+		}
 	}
+	t.written, t.result = true, res
 	s.cfg.Observer.Observe(ctx, TryEnded{
-		Run: jobs.RunID(c.Run), Kind: c.Kind, Channel: res.label, Attempt: c.Attempt, Status: jobs.Status(ended.Status),
+		Run: jobs.RunID(c.Run), Kind: c.Kind, Channel: res.label, Attempt: c.Attempt, Status: jobs.Status(t.ended.Status),
 		How: hows[res.event], Code: res.code, Took: time.Since(began),
 	})
-	return riverAnswer(c.Run, res, ended, canceledInRiver, next)
+	return t
 }
 
 var hows = map[fencing.Event]string{
@@ -209,17 +233,21 @@ func (e *tryError) Error() string {
 // minRetry keeps River from falling back to its own retry policy, which it does for a time that has passed.
 const minRetry = 100 * time.Millisecond
 
-func riverAnswer(run uuid.UUID, res result, ended receipts.Ended, canceledInRiver bool, next *time.Duration) error {
-	failure := &tryError{run: run, code: res.code}
-	*next = max(ended.DueIn, minRetry)
-	switch {
-	case ended.Terminal && canceledInRiver:
-		return river.JobCancel(&tryError{run: run, code: fencing.CodeCanceledInRiver})
-	case res.event == fencing.Succeed, res.event == fencing.Release:
+// answer translates it for River.
+func (t tried) answer(next *time.Duration) error {
+	if !t.written {
 		return nil
-	case ended.Terminal:
+	}
+	failure := &tryError{run: t.run, code: t.result.code}
+	*next = max(t.ended.DueIn, minRetry)
+	switch {
+	case t.ended.Terminal && t.canceledInRiver:
+		return river.JobCancel(&tryError{run: t.run, code: fencing.CodeCanceledInRiver})
+	case t.result.event == fencing.Succeed, t.result.event == fencing.Release:
+		return nil
+	case t.ended.Terminal:
 		return river.JobCancel(failure)
-	case res.event == fencing.Snooze:
+	case t.result.event == fencing.Snooze:
 		return river.JobSnooze(*next)
 	default:
 		return failure

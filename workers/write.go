@@ -72,8 +72,8 @@ func (s *Service) writeOnce(ctx context.Context, end receipts.End, k workKind) (
 		return receipts.Ended{}, err
 	}
 	defer conn.Release()
-	if end.Event == fencing.Release {
-		return s.release(ctx, conn, end)
+	if end.Event == fencing.Release || k.ringsRetries {
+		return s.writeAndRing(ctx, conn, end)
 	}
 	return end.Write(ctx, conn)
 }
@@ -94,9 +94,10 @@ func inDoubt(err error) bool {
 	return !errors.Is(err, errNoConnection) && !errors.Is(err, coalesce.ErrNotSent) && fencing.OutcomeOf(err) == fencing.Unknown
 }
 
-// release hands the run over: given away and rung anew in one transaction, so that it is taken up at once (R5). When
-// the transaction's outcome is unknown, write resolves it like any other.
-func (s *Service) release(ctx context.Context, conn *pgxpool.Conn, end receipts.End) (receipts.Ended, error) {
+// writeAndRing gives the run away and rings for it in one transaction, unless it has ended: a release, so that it is taken
+// up at once (R5), and what no doorbell would come back for. When the transaction's outcome is unknown, write resolves it
+// like any other.
+func (s *Service) writeAndRing(ctx context.Context, conn *pgxpool.Conn, end receipts.End) (receipts.Ended, error) {
 	tx, err := fencing.Begin(ctx, conn)
 	if err != nil {
 		return receipts.Ended{}, err
@@ -107,11 +108,7 @@ func (s *Service) release(ctx context.Context, conn *pgxpool.Conn, end receipts.
 		return ended, err
 	}
 	if !ended.Terminal {
-		l, _, err := fencing.LockRun(ctx, tx, end.Run)
-		if err != nil {
-			return ended, err
-		}
-		if err := fencing.Ring(ctx, tx, s.bells, fencing.Rung{Run: end.Run, Kind: l.Kind, Queue: l.Queue, Priority: l.Priority}); err != nil {
+		if err := s.bells.RingRun(ctx, tx, end.Run); err != nil {
 			return ended, err
 		}
 	}

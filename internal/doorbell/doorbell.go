@@ -30,7 +30,7 @@ func RiverKind(kind string) string { return riverPrefix + kind }
 // QueueOf is the queue of a kind where nobody says otherwise.
 func QueueOf(kind string) string { return riverPrefix + kind }
 
-// Args are the arguments of every doorbell: they name the run, and hold nothing that could leak or go stale.
+// Args are the arguments of a run's own doorbell: they name the run, and hold nothing that could leak or go stale.
 type Args struct {
 	RunID uuid.UUID `json:"run_id"`
 	// Channel is the channel of a delivery, so that a worker can see without a look at the run whether it has room.
@@ -45,25 +45,27 @@ func (a Args) Kind() string { return a.kind }
 type Bells struct {
 	client               *river.Client[pgx.Tx]
 	retire, erase, stamp *fencing.Statement
+	orphans              *fencing.Statement
 }
 
 // New makes bells that ring through client, an insert-only one or any other.
 func New(client *river.Client[pgx.Tx]) *Bells {
-	return &Bells{client: client, stamp: stampStatement(Table(client.Schema())), erase: fencing.Build("erase doorbells", `
+	return &Bells{client: client, stamp: stampStatement(Table(client.Schema())), orphans: orphansStatement(Table(client.Schema())), erase: fencing.Build("erase doorbells", `
 update `+Table(client.Schema())+` set tags = '{}'
 where args @> jsonb_build_object('run_id', @run::text) and kind like 'weir\_%' and tags <> '{}'`), retire: fencing.Build("retire doorbells", `
 with old as (
     select j.id, d.reason
     from unnest(@jobs::bigint[], @attempted::timestamptz[], @reasons::text[]) d(job, attempted_at, reason)
     join `+Table(client.Schema())+` j on j.id = d.job
-    where (j.state = 'running' and j.attempted_at = d.attempted_at) or j.state in ('available', 'scheduled', 'retryable')
+    where ((j.state = 'running' and j.attempted_at = d.attempted_at) or j.state in ('available', 'scheduled', 'retryable'))
+        and not (j.state = 'running' and `+isChunk+` and `+ownsUnder+`)
     order by j.id for update of j skip locked
 )
 update `+Table(client.Schema())+` j set state = 'discarded', finalized_at = clock_timestamp(),
     errors = array_append(coalesce(j.errors, '{}'), jsonb_build_object(
         'at', clock_timestamp(), 'attempt', greatest(j.attempt, 1), 'error', old.reason, 'trace', ''))
 from old where j.id = old.id
-returning j.id, j.metadata ? 'cancel_attempted_at'`)}
+returning j.id, `+isChunk+`, j.metadata ? 'cancel_attempted_at'`)}
 }
 
 // Table is River's job table in schema; empty leaves it to the search_path, as River does.
@@ -86,6 +88,10 @@ func (b *Bells) Ring(ctx context.Context, tx pgx.Tx, runs []fencing.Rung) ([]int
 			InsertOpts: &river.InsertOpts{MaxAttempts: maxAttempts, Priority: r.Priority, Queue: r.Queue, ScheduledAt: r.At, Tags: r.Tags},
 		}
 	}
+	return b.insert(ctx, tx, params)
+}
+
+func (b *Bells) insert(ctx context.Context, tx pgx.Tx, params []river.InsertManyParams) ([]int64, error) {
 	watched, stamped := watchStamp(ctx)
 	inserted, err := b.client.InsertManyTx(watched, tx, params)
 	if err != nil {
@@ -113,11 +119,10 @@ func (b *Bells) Remove(ctx context.Context, tx pgx.Tx, jobs []int64) error {
 
 // Retire discards the River jobs of runs that are rung anew: a worker that wakes up later can then change nothing by
 // what it returns, since River writes to running jobs only. A running job is retired only in exactly the River attempt
-// that is named; one that is locked is left to whoever holds it. It returns the jobs that somebody had asked River to
-// cancel.
-func (b *Bells) Retire(ctx context.Context, tx pgx.Tx, old []fencing.Retired) ([]int64, error) {
+// that is named; one that is locked is left to whoever holds it, and a chunk's to the runs under it that are owned (D5).
+func (b *Bells) Retire(ctx context.Context, tx pgx.Tx, old []fencing.Retired) (r fencing.Retirement, err error) {
 	if len(old) == 0 {
-		return nil, nil
+		return r, nil
 	}
 	jobs, attempted, reasons := make([]int64, len(old)), make([]*time.Time, len(old)), make([]string, len(old))
 	for i, o := range old {
@@ -125,20 +130,26 @@ func (b *Bells) Retire(ctx context.Context, tx pgx.Tx, old []fencing.Retired) ([
 	}
 	rows, err := tx.Query(ctx, b.retire.SQL, b.retire.Bind(fencing.Args{"jobs": jobs, "attempted": attempted, "reasons": reasons})...)
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	var (
-		canceled []int64
-		id       int64
-		asked    bool
+		chunks       []int64
+		id           int64
+		chunk, asked bool
 	)
-	_, err = pgx.ForEachRow(rows, []any{&id, &asked}, func() error {
-		if asked {
-			canceled = append(canceled, id)
+	if _, err = pgx.ForEachRow(rows, []any{&id, &chunk, &asked}, func() error {
+		switch {
+		case chunk:
+			chunks = append(chunks, id)
+		case asked:
+			r.Canceled = append(r.Canceled, id)
 		}
 		return nil
-	})
-	return canceled, err
+	}); err != nil || len(chunks) == 0 {
+		return r, err
+	}
+	r.Orphans, err = b.orphansOf(ctx, tx, chunks)
+	return r, err
 }
 
 // Erase removes what River's jobs of a run say of persons: the tags that the enqueuer gave.

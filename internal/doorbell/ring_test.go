@@ -54,10 +54,10 @@ func retire(t *testing.T, db fencing.Beginner, bells *doorbell.Bells, old ...fen
 	tx, err := fencing.Begin(t.Context(), db)
 	require.NoError(t, err)
 	defer fencing.RollbackQuietly(t.Context(), tx)
-	canceled, err := bells.Retire(t.Context(), tx, old)
+	retirement, err := bells.Retire(t.Context(), tx, old)
 	require.NoError(t, err)
 	require.NoError(t, tx.Commit(t.Context()))
-	return canceled
+	return retirement.Canceled
 }
 
 // D5: exactly the River attempt that is named. One that River has started again since is somebody else's.

@@ -51,15 +51,25 @@ const blockedPause = time.Minute
 // purpose, for a while.
 //
 // A job that somebody cancelled by River's client or UI is not silent: its run is to be canceled (see Canceled), and a
-// new doorbell would let it run.
+// new doorbell would let it run. A chunk's is: cancelling it cancels nothing. A chunk that runs is at work while it
+// owns one of its runs, or has just ended one.
 const silentWhen = `(j.id is null or j.state in ('completed', 'discarded')
-    or (j.state = 'cancelled' and not j.metadata ? 'cancel_attempted_at')
-    or (j.state = 'running' and j.attempted_at < (select clock_timestamp()) - @grace::interval)
+    or (j.state = 'cancelled' and (` + isChunk + ` or not j.metadata ? 'cancel_attempted_at'))
+    or (j.state = 'running' and j.attempted_at < (select clock_timestamp()) - @grace::interval and j.id not in (select id from busy))
     or (j.state in ('available', 'scheduled', 'retryable')
         and (r.blocked_reason is null or j.attempted_at < (select clock_timestamp()) - @blocked::interval)
         and ((j.scheduled_at > r.next_attempt_at + @slack::interval
                 and j.scheduled_at > (select clock_timestamp()) + @slack::interval)
             or (j.state <> 'available' and j.scheduled_at < (select clock_timestamp()) - @grace::interval))))`
+
+// busy are the chunks at work among the doorbells of due runs: one look a chunk, not one a run.
+func busy(due, table string) string {
+	return `busy as materialized (
+    select j.id from (select distinct doorbell_id from ` + due + `) d
+    cross join lateral (select * from ` + table + ` j where j.id = d.doorbell_id offset 0) j
+    where j.state = 'running' and ` + isChunk + ` and j.attempted_at < (select clock_timestamp()) - @grace::interval and ` + worksUnder + `
+)`
+}
 
 const dueWhere = `r.status in ('pending', 'queued', 'approved', 'running', 'executing', 'processing')
         and r.next_attempt_at < (select clock_timestamp()) - @grace::interval`
@@ -79,7 +89,7 @@ with r as (
     select r.id, r.next_attempt_at, r.doorbell_id, r.blocked_reason from weir.run r
     where `+dueWhere+` and (r.next_attempt_at, r.id) > (@after_at::timestamptz, @after_run::uuid)
     order by r.next_attempt_at, r.id limit `+strconv.Itoa(pageSize)+`
-), numbered as (select *, row_number() over (order by next_attempt_at, id) as n, count(*) over () as size from r)
+), `+busy("r", table)+`, numbered as (select *, row_number() over (order by next_attempt_at, id) as n, count(*) over () as size from r)
 select r.id, r.next_attempt_at, r.n = r.size, r.size, `+silentWhen+`
 from numbered r left join lateral (select * from `+table+` j where j.id = r.doorbell_id offset 0) j on true
 where r.n = r.size or `+silentWhen+`
@@ -90,6 +100,7 @@ order by r.n`),
 select r.id from weir.run r where r.id = any(@runs::uuid[]) and `+dueWhere+`
 order by r.id for no key update of r skip locked`),
 		silent: fencing.Build("sweep silent", `
+with `+busy("weir.run where id = any(@runs::uuid[])", table)+`
 select r.id, r.kind, r.queue, r.priority, coalesce(r.doorbell_id, 0), j.attempted_at
 from weir.run r left join `+table+` j on j.id = r.doorbell_id
 where r.id = any(@runs::uuid[]) and `+dueWhere+` and `+silentWhen+` order by r.id`),
@@ -183,9 +194,11 @@ func (s *Sweeper) ring(ctx context.Context, runs []uuid.UUID) (int, error) {
 	}); err != nil {
 		return 0, err
 	}
-	if _, err := s.bells.Retire(ctx, tx, retired); err != nil {
+	retirement, err := s.bells.Retire(ctx, tx, retired)
+	if err != nil {
 		return 0, err
 	}
+	rung = retirement.AddOrphans(rung)
 	if err := fencing.Ring(ctx, tx, s.bells, rung...); err != nil {
 		return 0, err
 	}

@@ -52,9 +52,8 @@ type Reaped struct {
 
 // Bells moves the River jobs of runs, inside a transaction that holds the runs' locks.
 type Bells interface {
-	// Retire ends the River jobs of runs that are rung anew or are finished. It returns those that somebody has asked
-	// River to cancel meanwhile.
-	Retire(ctx context.Context, tx pgx.Tx, old []Retired) (canceled []int64, err error)
+	// Retire ends the River jobs of runs that are rung anew or are finished.
+	Retire(ctx context.Context, tx pgx.Tx, old []Retired) (Retirement, error)
 	// Ring inserts one doorbell a run and returns their ids in the same order.
 	Ring(ctx context.Context, tx pgx.Tx, runs []Rung) ([]int64, error)
 }
@@ -64,6 +63,34 @@ type Retired struct {
 	Job         int64
 	AttemptedAt *time.Time // exactly this River attempt, where it is running
 	Reason      string
+}
+
+// Retirement is what came of it.
+type Retirement struct {
+	// Canceled are the jobs that somebody has asked River to cancel meanwhile.
+	Canceled []int64
+	// Orphans are runs that waited under a job which rang for many: they want doorbells of their own. Their locks are held.
+	Orphans []Rung
+}
+
+// AddOrphans adds those that are not in the list already.
+func (r Retirement) AddOrphans(rung []Rung, except ...uuid.UUID) []Rung {
+	if len(r.Orphans) == 0 {
+		return rung
+	}
+	known := map[uuid.UUID]bool{}
+	for _, id := range except {
+		known[id] = true
+	}
+	for _, x := range rung {
+		known[x.Run] = true
+	}
+	for _, o := range r.Orphans {
+		if !known[o.Run] {
+			rung = append(rung, o)
+		}
+	}
+	return rung
 }
 
 // Rung is a run that wants a doorbell.
@@ -195,7 +222,7 @@ func (r *Reaper) reap(ctx context.Context, m *Machine, only uuid.NullUUID, limit
 	if err := r.Settle(ctx, tx, runs); err != nil {
 		return nil, fmt.Errorf("settle receipts: %w", err)
 	}
-	canceled, err := r.Bells.Retire(ctx, tx, retired)
+	retirement, err := r.Bells.Retire(ctx, tx, retired)
 	if err != nil {
 		return nil, fmt.Errorf("retire doorbells: %w", err)
 	}
@@ -203,7 +230,7 @@ func (r *Reaper) reap(ctx context.Context, m *Machine, only uuid.NullUUID, limit
 	for i, x := range reaped {
 		switch {
 		case x.Terminal:
-		case x.Doorbell != 0 && slices.Contains(canceled, x.Doorbell):
+		case x.Doorbell != 0 && slices.Contains(retirement.Canceled, x.Doorbell):
 			// River's own cancel reached a job whose worker was dead already.
 			if err := CancelLocked(ctx, tx, m, x.Run, CodeCanceledInRiver); err != nil {
 				return nil, err
@@ -213,7 +240,8 @@ func (r *Reaper) reap(ctx context.Context, m *Machine, only uuid.NullUUID, limit
 			rung = append(rung, Rung{Run: x.Run, Kind: x.Kind, Queue: x.Queue, Priority: x.Priority})
 		}
 	}
-	if err := Ring(ctx, tx, r.Bells, rung...); err != nil {
+	// A dead worker's chunk gets as many doorbells as its runs need.
+	if err := Ring(ctx, tx, r.Bells, retirement.AddOrphans(rung, runs...)...); err != nil {
 		return nil, err
 	}
 	if err := tx.Commit(ctx); err != nil {

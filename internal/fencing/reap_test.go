@@ -112,7 +112,7 @@ type bellsThat struct {
 	before func(ctx context.Context, tx pgx.Tx)
 }
 
-func (b bellsThat) Retire(ctx context.Context, tx pgx.Tx, old []fencing.Retired) ([]int64, error) {
+func (b bellsThat) Retire(ctx context.Context, tx pgx.Tx, old []fencing.Retired) (fencing.Retirement, error) {
 	b.before(ctx, tx)
 	return b.Bells.Retire(ctx, tx, old)
 }
