@@ -8,11 +8,11 @@ import (
 // all are the contests, in the order of a round.
 func all() []contest {
 	return []contest{
-		{"river", riverNoop},
-		{"delivery", delivery(0, notify)},
-		{"delivery 5 ms", delivery(5*time.Millisecond, notify)},
-		{"bulk", delivery(0, notifyMany)},
-		{"bulk 5 ms", delivery(5*time.Millisecond, notifyMany)},
+		{"river", 80_000, riverNoop},
+		{"delivery", 40_000, delivery(0, notify)},
+		{"delivery 5 ms", 40_000, delivery(5*time.Millisecond, notify)},
+		{"bulk", 80_000, delivery(0, notifyMany)},
+		{"bulk 5 ms", 80_000, delivery(5*time.Millisecond, notifyMany)},
 	}
 }
 

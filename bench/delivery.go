@@ -31,15 +31,14 @@ func (s *sender) Send(ctx context.Context, m channel.Message) (channel.Sent, err
 
 // delivery works a backlog of deliveries as users have them, with retries, observer and heartbeats; enqueue says whether
 // each has its own doorbell.
-func delivery(delay time.Duration, enqueue func(context.Context, *jobs.Client, int) error) func(ctx context.Context, b *bench, pool *pgxpool.Pool) (int, func(context.Context) error, error) {
-	return func(ctx context.Context, b *bench, pool *pgxpool.Pool) (int, func(context.Context) error, error) {
-		n := b.size(30_000)
+func delivery(delay time.Duration, enqueue func(context.Context, *jobs.Client, int) error) func(ctx context.Context, pool *pgxpool.Pool, n int) (func(context.Context) error, error) {
+	return func(ctx context.Context, pool *pgxpool.Pool, n int) (func(context.Context) error, error) {
 		client, err := jobs.NewClient(pool, nil)
 		if err != nil {
-			return 0, nil, err
+			return nil, err
 		}
 		if err := enqueue(ctx, client, n); err != nil {
-			return 0, nil, err
+			return nil, err
 		}
 		done := newCounter(n)
 		fleet, err := workers.New(pool, &workers.Config{
@@ -52,9 +51,9 @@ func delivery(delay time.Duration, enqueue func(context.Context, *jobs.Client, i
 			}),
 		})
 		if err != nil {
-			return 0, nil, err
+			return nil, err
 		}
-		return n, func(ctx context.Context) error { return work(ctx, fleet, done) }, nil
+		return func(ctx context.Context) error { return work(ctx, fleet, done) }, nil
 	}
 }
 

@@ -20,6 +20,7 @@ func main() {
 	asJSON := flag.Bool("json", false, "print one JSON object")
 	quick := flag.Bool("quick", false, "fewer rounds and smaller ones, under five minutes")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of this process")
+	statements := flag.Bool("statements", false, "also say which statements PostgreSQL spent its time on (costs some speed)")
 	only := flag.String("only", "", "only contests whose name contains this")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -38,14 +39,14 @@ func main() {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	if err := run(ctx, *asJSON, *quick, *only); err != nil {
+	if err := run(ctx, *asJSON, *quick, *statements, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, asJSON, quick bool, only string) error {
-	b, err := start(ctx, quick)
+func run(ctx context.Context, asJSON, quick, statements bool, only string) error {
+	b, err := start(ctx, quick, statements)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,8 @@ func spreadOf(list []float64) spread {
 // contestReport is one contest's rounds.
 type contestReport struct {
 	Rate    spread  `json:"rate"`
-	CPU     float64 `json:"cpu_us_per_op"`
+	Client  float64 `json:"client_cpu_us_per_op"`
+	Server  float64 `json:"server_cpu_us_per_op"`
 	Commits float64 `json:"commits_per_op"`
 	WAL     float64 `json:"wal_bytes_per_op"`
 }
@@ -64,7 +65,8 @@ func newReport(results map[string][]result) *report {
 			return out
 		}
 		r.Contests[name] = contestReport{
-			Rate: spreadOf(pick(func(x result) float64 { return x.Rate })), CPU: spreadOf(pick(func(x result) float64 { return x.CPU })).Median,
+			Rate: spreadOf(pick(func(x result) float64 { return x.Rate })), Client: spreadOf(pick(func(x result) float64 { return x.Client })).Median,
+			Server:  spreadOf(pick(func(x result) float64 { return x.Server })).Median,
 			Commits: spreadOf(pick(func(x result) float64 { return x.Commits })).Median, WAL: spreadOf(pick(func(x result) float64 { return x.WAL })).Median,
 		}
 	}
@@ -79,10 +81,10 @@ func newReport(results map[string][]result) *report {
 
 func (r *report) print(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(t, "CONTEST\t/S\tMIN\tMAX\tCPU µs\tCOMMITS\tWAL bytes")
+	fmt.Fprintln(t, "CONTEST\t/S\tMIN\tMAX\tCLIENT µs\tSERVER µs\tCOMMITS\tWAL bytes")
 	for _, c := range all() {
 		if x, ok := r.Contests[c.name]; ok {
-			fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%.0f\n", c.name, x.Rate.Median, x.Rate.Min, x.Rate.Max, x.CPU, x.Commits, x.WAL)
+			fmt.Fprintf(t, "%s\t%.0f\t%.0f\t%.0f\t%.0f\t%.0f\t%.2f\t%.0f\n", c.name, x.Rate.Median, x.Rate.Min, x.Rate.Max, x.Client, x.Server, x.Commits, x.WAL)
 		}
 	}
 	fmt.Fprintln(t, "\nRATIO\t\tGATE\tGOAL")

@@ -61,8 +61,7 @@ const (
 )
 
 // riverNoop works a backlog of jobs that do nothing, to the last completion that is written.
-func riverNoop(ctx context.Context, b *bench, pool *pgxpool.Pool) (int, func(context.Context) error, error) {
-	n := b.size(60_000)
+func riverNoop(ctx context.Context, pool *pgxpool.Pool, n int) (func(context.Context) error, error) {
 	done := newCounter(n)
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &noopWorker{done: done.tick})
@@ -71,12 +70,12 @@ func riverNoop(ctx context.Context, b *bench, pool *pgxpool.Pool) (int, func(con
 		FetchCooldown: fetchCooldown, FetchPollInterval: 20 * time.Millisecond,
 	})
 	if err != nil {
-		return 0, nil, err
+		return nil, err
 	}
 	if err := insertNoops(ctx, client, n); err != nil {
-		return 0, nil, err
+		return nil, err
 	}
-	return n, func(ctx context.Context) error {
+	return func(ctx context.Context) error {
 		if err := client.Start(ctx); err != nil {
 			return err
 		}

@@ -2,11 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -20,44 +21,44 @@ const poolSize = 8
 
 // bench is a server that waits for the disk, as a real one does.
 type bench struct {
-	server *postgres.Server
-	quick  bool
-	n      int
+	server            *postgres.Server
+	quick, statements bool
+	n                 int
 }
 
-func start(ctx context.Context, quick bool) (*bench, error) {
-	server, err := postgres.Start(ctx, postgres.Options{
-		Ephemeral: true, Durable: true,
-		Settings: map[string]string{
-			"fsync": "on", "synchronous_commit": "on", "shared_buffers": "512MB", "max_wal_size": "4GB", "track_activities": "on",
-		},
-	})
+func start(ctx context.Context, quick, statements bool) (*bench, error) {
+	settings := map[string]string{
+		"fsync": "on", "synchronous_commit": "on", "shared_buffers": "512MB", "max_wal_size": "4GB", "track_activities": "on",
+	}
+	if statements {
+		settings["shared_preload_libraries"], settings["pg_stat_statements.track_planning"] = "pg_stat_statements", "on"
+	}
+	server, err := postgres.Start(ctx, postgres.Options{Ephemeral: true, Durable: true, Settings: settings})
 	if err != nil {
 		return nil, err
 	}
-	return &bench{server: server, quick: quick}, nil
+	return &bench{server: server, quick: quick, statements: statements}, nil
 }
 
 func (b *bench) close() { _ = b.server.Close() }
 
-// size is how many operations a round has.
-func (b *bench) size(full int) int {
-	if b.quick {
-		return full / 3
-	}
-	return full
-}
-
-// contest is something that is measured. prepare makes what a round needs, in a database of its own; go is timed.
+// contest is something that is measured: so many operations in a round. prepare makes what n of them need, in a database of
+// the round's own; what it returns is timed.
 type contest struct {
 	name    string
-	prepare func(ctx context.Context, b *bench, pool *pgxpool.Pool) (ops int, do func(context.Context) error, err error)
+	ops     int
+	prepare func(ctx context.Context, pool *pgxpool.Pool, n int) (do func(context.Context) error, err error)
 }
+
+// warmUp is how many operations go before the clock starts, on the same connections: a session that is new plans and
+// loads what one that is a second old has.
+const warmUp = 3000
 
 // result is one round.
 type result struct {
 	Rate      float64 `json:"rate"`
-	CPU       float64 `json:"cpu_us_per_op"`
+	Client    float64 `json:"client_cpu_us_per_op"`
+	Server    float64 `json:"server_cpu_us_per_op"`
 	Commits   float64 `json:"commits_per_op"`
 	WAL       float64 `json:"wal_bytes_per_op"`
 	Ops       int     `json:"ops"`
@@ -99,8 +100,18 @@ func (b *bench) round(ctx context.Context, c contest) (r result, err error) {
 	defer pool.Close()
 	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
 	defer cancel()
-	ops, do, err := c.prepare(ctx, b, pool)
+	ops := c.ops
+	if b.quick {
+		ops /= 2
+	}
+	do, err := c.prepare(ctx, pool, min(warmUp, ops/4))
+	if err == nil {
+		err = do(ctx)
+	}
 	if err != nil {
+		return r, err
+	}
+	if do, err = c.prepare(ctx, pool, ops); err != nil {
 		return r, err
 	}
 	if _, err := pool.Exec(ctx, "vacuum analyze"); err != nil {
@@ -109,7 +120,10 @@ func (b *bench) round(ctx context.Context, c contest) (r result, err error) {
 	if _, err := pool.Exec(ctx, "checkpoint"); err != nil {
 		return r, err
 	}
-	before, err := look(ctx, pool)
+	if err := b.watchStatements(ctx, pool); err != nil {
+		return r, err
+	}
+	before, err := b.look(ctx, pool)
 	if err != nil {
 		return r, err
 	}
@@ -118,54 +132,81 @@ func (b *bench) round(ctx context.Context, c contest) (r result, err error) {
 		return r, err
 	}
 	took := time.Since(began)
-	after, err := look(ctx, pool)
+	after, err := b.look(ctx, pool)
 	if err != nil {
+		return r, err
+	}
+	if err := b.sayStatements(ctx, pool, c.name, ops); err != nil {
 		return r, err
 	}
 	n := float64(ops)
 	return result{
-		Rate: n / took.Seconds(), Ops: ops, DurationS: took.Seconds(), CPU: (after.cpu - before.cpu).Seconds() * 1e6 / n,
+		Rate: n / took.Seconds(), Ops: ops, DurationS: took.Seconds(),
+		Client: (after.client - before.client).Seconds() * 1e6 / n, Server: (after.server - before.server).Seconds() * 1e6 / n,
 		Commits: float64(after.commits-before.commits) / n, WAL: float64(after.wal-before.wal) / n,
 	}, nil
 }
 
-// state is what PostgreSQL and the machine have counted so far.
+// state is what PostgreSQL and this process have counted so far.
 type state struct {
-	cpu          time.Duration
-	commits, wal int64
+	client, server time.Duration
+	commits, wal   int64
 }
 
-func look(ctx context.Context, pool *pgxpool.Pool) (s state, err error) {
+func (b *bench) look(ctx context.Context, pool *pgxpool.Pool) (s state, err error) {
 	time.Sleep(1100 * time.Millisecond) // PostgreSQL's sessions report what they did once a second at the latest
 	if _, err := pool.Exec(ctx, "select pg_stat_clear_snapshot()"); err != nil {
 		return s, err
 	}
-	err = pool.QueryRow(ctx, "select xact_commit, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint from pg_stat_database where datname = current_database()").
-		Scan(&s.commits, &s.wal)
+	var dir string
+	err = pool.QueryRow(ctx, `select xact_commit, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint, current_setting('data_directory')
+		from pg_stat_database where datname = current_database()`).Scan(&s.commits, &s.wal, &dir)
 	if err != nil {
 		return s, err
 	}
-	s.cpu, err = machineCPU()
+	var use syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
+		return s, err
+	}
+	s.client = time.Duration(use.Utime.Nano() + use.Stime.Nano())
+	s.server, err = serverCPU(dir)
 	return s, err
 }
 
-// machineCPU is what the whole machine has worked: this process and PostgreSQL, where nothing else runs.
-func machineCPU() (time.Duration, error) {
-	text, err := os.ReadFile("/proc/stat")
+// serverCPU is what all processes of a PostgreSQL have worked: those that are there, which have its data directory as their
+// own, and those that its postmaster has seen end.
+func serverCPU(dir string) (time.Duration, error) {
+	text, err := os.ReadFile(filepath.Join(dir, "postmaster.pid"))
 	if err != nil {
 		return 0, err
 	}
-	fields := strings.Fields(strings.SplitN(string(text), "\n", 2)[0])
-	if len(fields) < 8 {
-		return 0, errors.New("/proc/stat has no line cpu")
+	postmaster, _, _ := strings.Cut(string(text), "\n")
+	dirs, err := filepath.Glob("/proc/[0-9]*/cwd")
+	if err != nil {
+		return 0, err
 	}
 	var ticks int64
-	for _, i := range []int{1, 2, 3, 6, 7} { // user, nice, system, irq, softirq
-		n, err := strconv.ParseInt(fields[i], 10, 64)
-		if err != nil {
-			return 0, err
+	for _, link := range dirs {
+		if at, err := os.Readlink(link); err != nil || at != dir {
+			continue
 		}
-		ticks += n
+		stat, err := os.ReadFile(filepath.Join(filepath.Dir(link), "stat"))
+		if err != nil {
+			continue // it has just ended
+		}
+		pid, rest, _ := strings.Cut(string(stat), " (")
+		fields := strings.Fields(rest[strings.LastIndex(rest, ")")+1:])
+		upTo := 13 // its own, user and system
+		if pid == postmaster {
+			upTo = 15 // and those of the children that it waited for
+		}
+		for _, field := range fields[11:upTo] {
+			n, err := strconv.ParseInt(field, 10, 64)
+			if err != nil {
+				return 0, err
+			}
+			ticks += n
+		}
 	}
 	return time.Duration(ticks) * time.Second / 100, nil
 }

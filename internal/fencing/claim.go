@@ -21,10 +21,11 @@ const (
 const ClaimScope = `r.id = @run and r.kind = @kind and r.next_attempt_at <= clock_timestamp()
       and r.lease_expires_at is null and (r.reaps < 2 or @suspect::boolean) and r.needs <@ @offers::text[]`
 
-// ClaimFinal is what a claim returns; see Claimed.
+// ClaimFinal is what a claim returns; see Claimed. Each payload is looked up by its run: a join of a batch with the table
+// read the whole table.
 const ClaimFinal = `select fenced.id, fenced.root_id, fenced.kind, fenced.status, fenced.attempt, fenced.reaps, fenced.failures,
     fenced.max_failures, fenced.created_at, fenced.needs, p.body, p.digest, clock_timestamp()
-from fenced left join weir.payload p on p.run_id = fenced.id`
+from fenced left join lateral (select body, digest from weir.payload where run_id = fenced.id offset 0) p on true`
 
 // ClaimRequest says who claims what.
 type ClaimRequest struct {
