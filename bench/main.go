@@ -19,6 +19,7 @@ import (
 func main() {
 	asJSON := flag.Bool("json", false, "print one JSON object")
 	quick := flag.Bool("quick", false, "fewer rounds and smaller ones, under five minutes")
+	rounds := flag.Int("rounds", 0, "how many rounds; 0 is 7, or 3 with --quick")
 	profile := flag.String("cpuprofile", "", "write a CPU profile of this process")
 	statements := flag.Bool("statements", false, "also say which statements PostgreSQL spent its time on (costs some speed)")
 	only := flag.String("only", "", "only contests whose name contains this")
@@ -39,21 +40,24 @@ func main() {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	if err := run(ctx, *asJSON, *quick, *statements, *only); err != nil {
+	if err := run(ctx, *asJSON, *quick, *statements, *rounds, *only); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, asJSON, quick, statements bool, only string) error {
+func run(ctx context.Context, asJSON, quick, statements bool, rounds int, only string) error {
 	b, err := start(ctx, quick, statements)
 	if err != nil {
 		return err
 	}
 	defer b.close()
-	rounds := 7
-	if quick {
+	switch {
+	case rounds > 0:
+	case quick:
 		rounds = 3
+	default:
+		rounds = 7
 	}
 	var contests []contest
 	for _, c := range all() {

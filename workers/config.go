@@ -53,9 +53,10 @@ type Config struct {
 
 // DeliveryConfig configures notification deliveries.
 type DeliveryConfig struct {
-	// Queue is the River queue. Defaults to "weir_delivery", as jobs.Config.DeliveryQueue does.
+	// Queue is the River queue. Defaults to "weir_delivery", as jobs.Config.DeliveryQueue does. The queue with "_bulk" appended
+	// belongs to it. At most 59 bytes.
 	Queue string
-	// MaxWorkers is how many deliveries this process sends at once. Defaults to 100; 1 to 10,000.
+	// MaxWorkers is how many deliveries this process sends at once, those of chunks included. Defaults to 100; 1 to 10,000.
 	MaxWorkers int
 	// Lease is how long this process owns a delivery without renewing. Defaults to 5 min; 1 s to 1 h. It is renewed four
 	// times in that time.
@@ -147,8 +148,8 @@ func (c *Config) validate() error {
 	between("KeyRetention", c.KeyRetention, c.Retention, 100*365*24*time.Hour)
 	between("FetchCooldown", c.FetchCooldown, time.Millisecond, time.Minute)
 	between("FetchPollInterval", c.FetchPollInterval, c.FetchCooldown, time.Hour)
-	if !queueName.MatchString(c.Delivery.Queue) || len(c.Delivery.Queue) > 64 {
-		faults = append(faults, fault("Delivery.Queue", c.Delivery.Queue, "lower-case letters and digits, joined by - or _, at most 64 bytes"))
+	if !queueName.MatchString(c.Delivery.Queue) || len(doorbell.ChunkQueue(c.Delivery.Queue)) > 64 {
+		faults = append(faults, fault("Delivery.Queue", c.Delivery.Queue, "lower-case letters and digits, joined by - or _, at most 59 bytes"))
 	}
 	if c.Delivery.Queue == maintenanceQueue {
 		faults = append(faults, fault("Delivery.Queue", c.Delivery.Queue, "another queue than the one of Weir's own upkeep"))

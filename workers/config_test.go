@@ -62,7 +62,7 @@ func TestConfig_ReportsAllFaultsAtOnceEachWithFieldValueAndBound(t *testing.T) {
 		"Config.KeyRetention = 1ms: must be from 1s to 876000h0m0s",
 		"Config.FetchCooldown = 1µs: must be from 1ms to 1m0s",
 		"Config.FetchPollInterval = 2h0m0s: must be from 1µs to 1h0m0s",
-		"Config.Delivery.Queue = no spaces: must be lower-case letters and digits, joined by - or _, at most 64 bytes",
+		"Config.Delivery.Queue = no spaces: must be lower-case letters and digits, joined by - or _, at most 59 bytes",
 		"Config.Delivery.MaxWorkers = 10001: must be from 1 to 10000",
 		"Config.Delivery.Lease = 999ms: must be from 1s to 1h0m0s",
 		"Config.Delivery.StepTime = 25h0m0s: must be from 100ms to 24h0m0s",

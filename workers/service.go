@@ -55,7 +55,8 @@ type Service struct {
 // Register adds Weir's workers to riverWorkers and returns the service that keeps their leases. Call Start before the
 // River client's Start, and Stop before its Stop.
 //
-// Each worker has a finite Timeout of its own. The queues (Config.Delivery.Queue, and "weir_maintenance" where
+// Each worker has a finite Timeout of its own. The queues (see Queues: Config.Delivery.Queue, the same with "_bulk" appended
+// for the chunks of jobs.NotifyMany, those of the kinds, and "weir_maintenance" where
 // PeriodicJobs is used) must be in the River client's Queues; FetchOnlyKnownKinds is recommended where other processes
 // share them. No guarantee depends on the River client's periodic jobs or on who is River's leader.
 func Register(riverWorkers *river.Workers, pool *pgxpool.Pool, cfg *Config) (*Service, error) {

@@ -79,13 +79,35 @@ func (d *deliveries) received(m smtpsink.Mail) {
 }
 
 func (d *deliveries) Enqueue(ctx context.Context, tx pgx.Tx, client *jobs.Client, n int64) (jobs.RunID, error) {
-	res, err := client.NotifyTx(ctx, tx, jobs.Notification{
-		To: []jobs.Recipient{jobs.Email(fmt.Sprintf("drill%d@example.com", n))}, Subject: "drill", Text: "number " + strconv.FormatInt(n, 10),
-	}, &jobs.Opts{MaxAttempts: 100, Queue: deliveryQueue})
+	note, opts := d.numbered(n)
+	res, err := client.NotifyTx(ctx, tx, note, opts)
 	if err != nil {
 		return jobs.RunID{}, err
 	}
 	return res.Runs[0].ID, nil
+}
+
+// EnqueueMany asks for deliveries that share a River job.
+func (d *deliveries) EnqueueMany(ctx context.Context, tx pgx.Tx, client *jobs.Client, first int64, n int) ([]jobs.RunID, error) {
+	params := make([]jobs.NotifyParams, n)
+	for i := range params {
+		params[i].Notification, params[i].Opts = d.numbered(first + int64(i))
+	}
+	results, err := client.NotifyManyTx(ctx, tx, params)
+	if err != nil {
+		return nil, err
+	}
+	ids := make([]jobs.RunID, n)
+	for i, res := range results {
+		ids[i] = res.Runs[0].ID
+	}
+	return ids, nil
+}
+
+func (*deliveries) numbered(n int64) (jobs.Notification, *jobs.Opts) {
+	return jobs.Notification{
+		To: []jobs.Recipient{jobs.Email(fmt.Sprintf("drill%d@example.com", n))}, Subject: "drill", Text: "number " + strconv.FormatInt(n, 10),
+	}, &jobs.Opts{MaxAttempts: 100, Queue: deliveryQueue}
 }
 
 func (*deliveries) Work(cfg *workers.Config, env map[string]string, limits Limits) error {

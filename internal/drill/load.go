@@ -46,19 +46,41 @@ func (l *load) fill(ctx context.Context, s Subject) error {
 	if err != nil {
 		return err
 	}
-	for range l.outstanding - live {
-		n := l.asked + 1
-		err := pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error {
-			id, err := s.Enqueue(ctx, tx, l.client, n)
-			if err == nil {
-				_, err = tx.Exec(ctx, "insert into weir_drill.asked (run_id, kind, n) values ($1, $2, $3)", uuid.UUID(id), s.Kind(), n)
-			}
-			return err
-		})
+	for left := l.outstanding - live; left > 0; {
+		n := 1
+		if _, ok := s.(bulk); ok && l.asked%2 == 0 {
+			n = left
+		}
+		err := pgx.BeginFunc(ctx, l.pool, func(tx pgx.Tx) error { return l.ask(ctx, tx, s, n) })
 		if err != nil {
 			return err
 		}
-		l.asked = n
+		l.asked += int64(n)
+		left -= n
+	}
+	return nil
+}
+
+// ask asks for so many runs, and notes them.
+func (l *load) ask(ctx context.Context, tx pgx.Tx, s Subject, n int) error {
+	var ids []jobs.RunID
+	if many, ok := s.(bulk); ok && n > 1 {
+		var err error
+		if ids, err = many.EnqueueMany(ctx, tx, l.client, l.asked+1, n); err != nil {
+			return err
+		}
+	} else {
+		id, err := s.Enqueue(ctx, tx, l.client, l.asked+1)
+		if err != nil {
+			return err
+		}
+		ids = append(ids, id)
+	}
+	for i, id := range ids {
+		_, err := tx.Exec(ctx, "insert into weir_drill.asked (run_id, kind, n) values ($1, $2, $3)", uuid.UUID(id), s.Kind(), l.asked+1+int64(i))
+		if err != nil {
+			return err
+		}
 	}
 	return nil
 }

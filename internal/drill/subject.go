@@ -28,6 +28,11 @@ type Subject interface {
 	Check(ctx context.Context, pool *pgxpool.Pool, records *Records) (Effects, error)
 }
 
+// bulk is a subject that can also ask for many runs which share River jobs.
+type bulk interface {
+	EnqueueMany(ctx context.Context, tx pgx.Tx, client *jobs.Client, first int64, n int) ([]jobs.RunID, error)
+}
+
 // Limits are what the workers of a drill are configured with.
 type Limits struct {
 	Lease, StepTime time.Duration
