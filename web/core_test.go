@@ -22,7 +22,7 @@ func TestSessionCore_RandomLivesLoseNoEdit(t *testing.T) {
 	t.Parallel()
 	events, seed := 100_000, time.Now().UnixNano()%1_000_000_000
 	if raceEnabled {
-		events = 30_000
+		events = 20_000
 	}
 	if os.Getenv("WEIR_LONG") != "" {
 		events = 1_000_000

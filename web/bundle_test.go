@@ -1,0 +1,34 @@
+package web
+
+import (
+	"bytes"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestBundle_TheCommittedOneIsWhatTheSourcesMake(t *testing.T) {
+	t.Parallel()
+	want, err := Pages()
+	require.NoError(t, err)
+	got, err := os.ReadFile(filepath.Join(Dir(), PagesBundle))
+	require.NoError(t, err)
+	require.True(t, bytes.Equal(want, got), "%s is stale: run go generate ./web", PagesBundle)
+}
+
+func TestBundle_TheSessionIsBelow8KB(t *testing.T) {
+	t.Parallel()
+	code, err := Session()
+	require.NoError(t, err)
+	var out bytes.Buffer
+	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	require.NoError(t, err)
+	_, err = w.Write(code)
+	require.NoError(t, err)
+	require.NoError(t, w.Close())
+	t.Logf("%d bytes, %d gzipped", len(code), out.Len())
+	require.Less(t, out.Len(), 8<<10)
+}
