@@ -270,7 +270,7 @@ export class Session<C> {
     return this.views <= 0 && !isDirty(this.s) && this.s.phase !== "saving";
   }
   get unkept(): boolean {
-    return isDirty(this.s) && (this.s.slot.keeping !== "kept" || this.s.slot.stale);
+    return isDirty(this.s) && this.s.slot.keeping !== "kept";
   }
   get slotKey(): string {
     return this.desk.drafts.key(this.id, this.cx.writer);
