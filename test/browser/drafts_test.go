@@ -323,6 +323,7 @@ func TestBrowser_26_AKilledBrowserLosesNothingThatWasMirrored(t *testing.T) {
 	c.open(id)
 	c.until("document.querySelector('#siblings pre')?.innerText.includes('survives a power cut')")
 	c.do(chromedp.Click(chromedp.CSS("#siblings .adopt")))
+	c.until("weirSession.state().unsaved")
 	s.set(func() { s.onPut = nil })
 	c.run("weirSession.retry(); await weirSession.flush()")
 	c.phase("clean")

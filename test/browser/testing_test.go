@@ -59,6 +59,7 @@ type put struct {
 
 func newSite(t *testing.T) *site {
 	t.Helper()
+	t.Parallel()
 	s := &site{t: t, pool: pgtest.Pool(t), user: "ada"}
 	var err error
 	s.store, err = desk.NewStore(s.pool)
@@ -318,7 +319,7 @@ func (b *tab) kept(content string) {
 // duplicate opens a tab with a copy of this one's sessionStorage, as "duplicate tab" does.
 func (b *tab) duplicate() *tab {
 	b.t.Helper()
-	found := chromedp.WaitNewTarget(b.ctx, func(i *target.Info) bool { return i.URL != "" })
+	found := chromedp.WaitNewTarget(b.ctx, func(i *target.Info) bool { return i.OpenerID == chromedp.FromContext(b.ctx).Target.TargetID })
 	b.run("window.open(location.href)")
 	select {
 	case id := <-found:

@@ -74,15 +74,19 @@ export class Desk {
   /** All of the user's unsaved work on this device: of files that are deleted too. */
   async kept(): Promise<Kept[]> {
     const alive = await live(this.env);
-    return (await this.drafts.all()).map((s) => ({ ...s, open: alive(s.writer) }));
+    return (await this.drafts.all()).map((s) => ({ ...s, open: this.own(s.writer) ? this.known.has(s.file) : alive(s.writer) }));
+  }
+
+  private own(writer: string): boolean {
+    return writer.split("_")[0] === this.writer;
   }
 
   /** Deletes unsaved work of a tab that is gone. False: its tab lives. */
   async forget(slot: Slot): Promise<boolean> {
-    const release = await hold(this.env, slot.writer);
+    const release = this.own(slot.writer) ? !this.known.has(slot.file) : await hold(this.env, slot.writer);
     if (this.env.locks && !release) return false;
     this.drafts.drop(slot.key);
-    release?.();
+    if (typeof release === "function") release();
     return true;
   }
 
