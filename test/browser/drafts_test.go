@@ -175,7 +175,7 @@ func TestBrowser_21_DraftsThatFitNothingAreKeptAndOffered(t *testing.T) {
 	b.run(`const base = weirSession.slotKey.slice(0, weirSession.slotKey.lastIndexOf('/') + 1);
 		localStorage.setItem(base + 'future', JSON.stringify({format: 1, type: 'markdown', schema: 99, content: {}}));
 		localStorage.setItem(base + 'damaged', '{"format": 1, "ty');
-		localStorage.setItem(weirSession.slotKey, '{"format": 7}')`)
+		localStorage.setItem(weirSession.slotKey, '{"format": 7, "content": 1}')`)
 	b.open(id)
 	b.phase("clean")
 	require.Equal(t, "broken,newer,newer", js[string](b, "weirSession.siblings().then(l => l.map(s => s.unreadable).sort().join())"))
@@ -224,7 +224,8 @@ func TestBrowser_22_LeavingWithDraftsAsks(t *testing.T) {
 	b.do(chromedp.Click(chromedp.CSS("#leave")), chromedp.WaitVisible(chromedp.CSS("#leave-keep")), chromedp.Click(chromedp.CSS("#leave-keep")))
 	require.Len(t, b.slots(), 1)
 	b.until("document.getElementById('leaving') === null")
-	b.do(chromedp.Click(chromedp.CSS("#leave")), chromedp.WaitVisible(chromedp.CSS("#leave-delete")), chromedp.Click(chromedp.CSS("#leave-delete")))
+	b.run("document.getElementById('leave').click()")
+	b.do(chromedp.WaitVisible(chromedp.CSS("#leave-delete")), chromedp.Click(chromedp.CSS("#leave-delete")))
 	b.until("Object.keys(localStorage).filter(k => k.startsWith('weir.draft/')).length === 0")
 }
 

@@ -296,6 +296,12 @@ func (b *tab) write(text string) {
 	b.run(fmt.Sprintf("const a = document.getElementById('text'); a.value = %q; a.dispatchEvent(new InputEvent('input', {bubbles: true}))", text))
 }
 
+// back goes back in the history. A page from the cache does not load, so there is no load to wait for.
+func (b *tab) back() {
+	b.t.Helper()
+	b.run("setTimeout(() => history.back(), 10)")
+}
+
 func (b *tab) flush() { b.run("await weirSession.flush()") }
 
 // said is the status line.

@@ -43,6 +43,10 @@ export function sheetEditor(session: Session<Spreadsheet>, readOnly: boolean): E
     const text = (cell.textContent ?? "").replace(/\n$/, "");
     session.edit((now) => (mine = withCell(now, cell.id, valueOf(text))));
   });
+  // A cell is one line: Enter moves, whatever sent it.
+  table.addEventListener("beforeinput", (e) => {
+    if (e.inputType === "insertParagraph" || e.inputType === "insertLineBreak") e.preventDefault();
+  });
   table.addEventListener("keydown", (e) => {
     const cell = e.target as HTMLElement;
     if (!cells.has(cell.id) || e.isComposing || e.ctrlKey || e.metaKey || e.altKey) return;
