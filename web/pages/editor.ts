@@ -1,4 +1,7 @@
-import { Desk, markdown, record, spreadsheet, type Kind, type Session, type View } from "../session";
+import type { Desk, Kind, Session, View } from "../session";
+import { markdown } from "../session/kinds/markdown";
+import { record } from "../session/kinds/record";
+import { spreadsheet } from "../session/kinds/spreadsheet";
 import { h } from "./dom";
 import { formEditor } from "./form";
 import { conflictPanel, siblingsPanel, stoppedPanel } from "./panels";

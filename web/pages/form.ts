@@ -1,4 +1,5 @@
-import type { RecordContent, Session, View } from "../session";
+import type { Session, View } from "../session";
+import type { RecordContent } from "../session/kinds/record";
 import { button, h, visible } from "./dom";
 import type { Editor } from "./editor";
 

@@ -1,4 +1,5 @@
-import { record, type Clash, type RecordContent, type Session, type Sibling, type View } from "../session";
+import type { Clash, Session, Sibling, View } from "../session";
+import { record, type RecordContent } from "../session/kinds/record";
 import { button, download, h, stamp, visible } from "./dom";
 
 /** A content in words, for a person who compares two. */

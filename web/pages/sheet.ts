@@ -1,4 +1,5 @@
-import { withCell, type Session, type Spreadsheet, type View } from "../session";
+import type { Session, View } from "../session";
+import { withCell, type Spreadsheet } from "../session/kinds/spreadsheet";
 import { h } from "./dom";
 import type { Editor } from "./editor";
 

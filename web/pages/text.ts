@@ -1,4 +1,5 @@
-import type { Markdown, Session, View } from "../session";
+import type { Session, View } from "../session";
+import type { Markdown } from "../session/kinds/markdown";
 import { h } from "./dom";
 import type { Editor } from "./editor";
 

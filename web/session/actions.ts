@@ -1,7 +1,7 @@
 import { hashOf, textOf } from "./content";
 import { type Effect, type Event, type State, type What } from "./state";
 import type { Context, Facts } from "./input";
-import type { Draft, Save } from "./types";
+import type { Draft, FileInfo, Save, Version } from "./types";
 
 type Do = <C>(n: State<C>, e: Event<C>, f: Facts<C>, cx: Context<C>, out: Effect<C>[]) => void;
 
@@ -9,7 +9,7 @@ type Do = <C>(n: State<C>, e: Event<C>, f: Facts<C>, cx: Context<C>, out: Effect
 export const actions = {
   takeFile(n, _e, f, _cx, out) {
     n.file = f.file!;
-    n.base = { version: f.file!.version, rev: f.file!.rev, content: f.content };
+    n.base = at(f.file!, f.content);
     n.local = f.content;
     if (n.draft) n.seq = n.draft.seq;
     settleAll(n, out);
@@ -29,7 +29,7 @@ export const actions = {
     const unsent = d.inflight && d.inflight.seq === d.seq && d.inflight.expectedVersion === d.base.version;
     switch (f.input) {
       case "draftFits":
-        n.base = { version: f.file!.version, rev: f.file!.rev, content: f.content };
+        n.base = at(f.file!, f.content);
         if (d.inflight && f.file!.rev !== d.inflight.saveId) {
           if (unsent && f.file!.rev === d.base.rev) n.inflight = { ...d.inflight, content: d.content, body: bodyOf(d.inflight.saveId, d.base, d.content, cx) };
           else n.mine = [...n.mine, d.inflight.saveId];
@@ -39,14 +39,14 @@ export const actions = {
         return;
       case "fileGone":
         n.base = d.base;
-        n.file = { id: cx.file, type: cx.kind.type, name: d.name, version: d.base.version, rev: d.base.rev };
+        n.file = { id: cx.file, type: cx.kind.type, name: d.name, ...at(d.base) };
         if (unsent) n.inflight = { ...d.inflight!, content: d.content, body: bodyOf(d.inflight!.saveId, d.base, d.content, cx) };
         n.problem = e.type === "answer" && e.answer.is === "gone" ? e.answer.problem : null;
         return;
       default: {
         n.base = f.committed ? { version: f.committed, rev: d.inflight!.saveId } : d.base;
         if (!f.committed && d.inflight) n.mine = [...n.mine, d.inflight.saveId];
-        n.theirs = { version: f.file!.version, rev: f.file!.rev, content: f.content, name: f.file!.name, writerId: f.file!.writerId ?? null, updatedAt: f.file!.updatedAt };
+        n.theirs = stored(f.file!, f.content);
         n.slot.stale = true;
       }
     }
@@ -54,7 +54,7 @@ export const actions = {
 
   probe(n, _e, f, _cx, out) {
     n.file = f.file!;
-    n.base = { version: f.file!.version, rev: f.file!.rev, content: f.content };
+    n.base = at(f.file!, f.content);
     out.push({ do: "probe", id: ask(n, "probe", out), saveId: n.draft!.inflight!.saveId });
   },
 
@@ -66,7 +66,7 @@ export const actions = {
   waitToLoad(n, e, _f, _cx, out) {
     complain(n, e);
     const final = e.type === "answer" && (e.answer.is === "ok" || e.answer.is === "gone" || e.answer.is === "forbidden");
-    if (!final) out.push({ do: "set", timer: "retry", failures: ++n.failures });
+    if (!final) retry(n, out);
   },
 
   edit(n, e, _f, _cx, out) {
@@ -93,7 +93,7 @@ export const actions = {
   confirm(n, e, f, _cx, out) {
     const sent = n.inflight!;
     n.file = { ...n.file!, ...f.file! };
-    n.base = { version: f.file!.version, rev: f.file!.rev, content: sent.content };
+    n.base = at(f.file!, sent.content);
     n.inflight = null;
     n.mine = [];
     n.failures = 0;
@@ -113,8 +113,7 @@ export const actions = {
   },
 
   backOff(n, e, _f, _cx, out) {
-    const limited = e.type === "answer" && e.answer.is === "limited" ? e.answer.after : undefined;
-    out.push({ do: "set", timer: "retry", failures: ++n.failures, ...(limited !== undefined && { after: limited * 1000 }) });
+    retry(n, out, e.type === "answer" && e.answer.is === "limited" ? e.answer.after * 1000 : undefined);
   },
 
   complain: (n, e) => complain(n, e),
@@ -138,7 +137,7 @@ export const actions = {
 
   /** What is stored is a save of this very work, whose answer was lost: no conflict. */
   rebaseOntoOwn(n, _e, f, cx, out) {
-    n.base = { version: f.file!.version, rev: f.file!.rev, content: f.content };
+    n.base = at(f.file!, f.content);
     n.mine = n.mine.filter((id) => id !== f.file!.rev);
     n.inflight = null;
     n.theirs = null;
@@ -147,20 +146,19 @@ export const actions = {
   },
 
   keepTheirs(n, _e, f) {
-    const { file } = f;
     n.failures = 0;
-    n.theirs = { ...n.theirs, version: file!.version, rev: file!.rev, content: f.content, name: file!.name, writerId: file!.writerId ?? null, updatedAt: file!.updatedAt };
+    n.theirs = stored(f.file!, f.content);
   },
   readTheirs(n, _e, _f, _cx, out) {
     if (n.request?.what !== "theirs") out.push({ do: "read", id: ask(n, "theirs", out) });
   },
   waitForTheirs(n, _e, _f, _cx, out) {
-    out.push({ do: "set", timer: "retry", failures: ++n.failures });
+    retry(n, out);
   },
 
   resolve(n, e, _f, cx, out) {
     const t = n.theirs!;
-    n.base = { version: t.version, rev: t.rev, content: t.content };
+    n.base = at(t, t.content);
     n.local = (e as { content: typeof n.local }).content;
     n.seq++;
     n.generation++;
@@ -183,14 +181,13 @@ export const actions = {
   },
   goOn(n, _e, _f, _cx, out) {
     if (n.phase === "dirty") arm(out);
-    if (n.phase === "retrying" || n.phase === "conflict") out.push({ do: "set", timer: "retry", failures: n.failures });
+    if (n.phase === "retrying" || n.phase === "conflict") retry(n, out);
   },
 
   adopt(n, e, _f, _cx, out) {
     const d = (e as { draft: Draft<typeof n.local> }).draft;
     if (n.phase === "conflict") {
-      const b = n.base!;
-      n.theirs = { version: b.version, rev: b.rev, content: b.content, name: n.file!.name, writerId: n.file!.writerId ?? null, updatedAt: n.file!.updatedAt };
+      n.theirs = stored({ ...n.file!, ...n.base! }, n.base!.content);
       n.base = d.base as typeof n.base;
     } else arm(out);
     n.local = d.content;
@@ -206,6 +203,9 @@ export const actions = {
   },
   forget: (n, _e, _f, _cx, out) => settleAll(n, out),
 } satisfies Record<string, Do>;
+
+const at = <C>(v: Version, content?: C) => ({ version: v.version, rev: v.rev, ...(content !== undefined && { content }) });
+const stored = <C>(file: FileInfo, content: C | undefined) => ({ ...at(file, content), name: file.name, writerId: file.writerId ?? null, updatedAt: file.updatedAt });
 
 export type Action = keyof typeof actions;
 
@@ -225,6 +225,11 @@ function arm<C>(out: Effect<C>[]): void {
   out.push({ do: "set", timer: "debounce" }, { do: "set", timer: "ceiling" });
 }
 
+function calm<C>(out: Effect<C>[]): void {
+  for (const timer of ["debounce", "ceiling", "retry"] as const) out.push({ do: "stop", timer });
+}
+const retry = <C>(n: State<C>, out: Effect<C>[], after?: number): unknown => out.push({ do: "set", timer: "retry", failures: ++n.failures, ...(after !== undefined && { after }) });
+
 // Nothing is unsaved any more: stored, or discarded.
 function settleAll<C>(n: State<C>, out: Effect<C>[]): void {
   if (n.inflight) n.mine = [...n.mine, n.inflight.saveId];
@@ -235,7 +240,8 @@ function settleAll<C>(n: State<C>, out: Effect<C>[]): void {
   n.adoptedFrom = undefined;
   n.wantDiscard = false;
   if (n.base && n.newer && n.base.version >= n.newer) n.newer = null;
-  out.push({ do: "stop", timer: "debounce" }, { do: "stop", timer: "ceiling" }, { do: "stop", timer: "retry" }, { do: "clear", seq: n.seq });
+  calm(out);
+  out.push({ do: "clear", seq: n.seq });
   n.slot = { ...n.slot, seq: -1, stale: false, keeping: n.slot.keeping === "behind" ? "kept" : n.slot.keeping };
 }
 
@@ -243,7 +249,7 @@ function settleAll<C>(n: State<C>, out: Effect<C>[]): void {
 // timer was set.
 function send<C>(n: State<C>, cx: Context<C>, out: Effect<C>[], leaving: boolean): void {
   const id = ask(n, "save", out);
-  out.push({ do: "stop", timer: "debounce" }, { do: "stop", timer: "ceiling" }, { do: "stop", timer: "retry" });
+  calm(out);
   n.problem = null;
   if (!n.inflight) {
     const saveId = n.nonce + "-" + ++n.saves;
@@ -256,7 +262,7 @@ function send<C>(n: State<C>, cx: Context<C>, out: Effect<C>[], leaving: boolean
 
 function make<C>(n: State<C>, cx: Context<C>, saveId: string): Save<C> {
   const content = n.local as C;
-  return { saveId, seq: n.seq, content, expectedVersion: n.base!.version, hash: hashOf(textOf(content)), body: bodyOf(saveId, n.base!, content, cx) };
+  return { saveId, seq: n.seq, content, expectedVersion: n.base!.version, hash: hashOf(content), body: bodyOf(saveId, n.base!, content, cx) };
 }
 
 function bodyOf<C>(saveId: string, base: { version: number; rev: string }, content: C, cx: Context<C>): string {
@@ -275,7 +281,7 @@ export function write<C>(n: State<C>, cx: Context<C>, out: Effect<C>[]): void {
     draft: {
       format: 1, schema: cx.kind.schema, type: cx.kind.type, user: cx.user, file: cx.file, writer: cx.writer, name: n.file?.name ?? "",
       base: { version: b.version, rev: b.rev, ...(cx.kind.merge && b.content !== undefined && { content: b.content }) },
-      seq: n.seq, mine: n.mine, hash: hashOf(textOf(content)),
+      seq: n.seq, mine: n.mine, hash: hashOf(content),
       ...(sent && { inflight: { saveId: sent.saveId, expectedVersion: sent.expectedVersion, seq: sent.seq, hash: sent.hash } }),
       ...(n.adoptedFrom && { adoptedFrom: n.adoptedFrom }),
       content,

@@ -9,26 +9,23 @@ export function equal(a: unknown, b: unknown): boolean {
   return keys.length === Object.keys(y).length && keys.every((k) => Object.prototype.hasOwnProperty.call(y, k) && equal(x[k], y[k]));
 }
 
-// Contents are never changed in place, so the text of the last ones need not be made twice: a draft and a save of the
-// same edit share it.
-let last: [unknown, string] | undefined;
+// Contents are never changed in place, so the text and the hash of the last one need not be made twice: a draft and a
+// save of the same edit share them.
+let last: { content: unknown; text: string; hash?: string } | undefined;
 
 /** The JSON of a content. */
 export function textOf(content: unknown): string {
-  if (!last || last[0] !== content) last = [content, JSON.stringify(content)];
-  return last[1];
+  if (last?.content !== content) last = { content, text: JSON.stringify(content) };
+  return last!.text;
 }
 
-/** A 53 bit hash (cyrb53). It tells texts apart by accident only, so whoever deletes something compares the text too. */
-export function hashOf(text: string): string {
-  let a = 0xdeadbeef;
-  let b = 0x41c6ce57;
-  for (let i = 0; i < text.length; i++) {
-    const c = text.charCodeAt(i);
-    a = Math.imul(a ^ c, 2654435761);
-    b = Math.imul(b ^ c, 1597334677);
+/** A hash (FNV-1a) of a content's JSON. It tells contents apart by accident only, so whoever deletes something compares the text too. */
+export function hashOf(content: unknown): string {
+  const text = textOf(content);
+  if (last!.hash === undefined) {
+    let h = 0x811c9dc5;
+    for (let i = 0; i < text.length; i++) h = Math.imul(h ^ text.charCodeAt(i), 0x01000193);
+    last!.hash = text.length + "." + (h >>> 0);
   }
-  a = Math.imul(a ^ (a >>> 16), 2246822507) ^ Math.imul(b ^ (b >>> 13), 3266489909);
-  b = Math.imul(b ^ (b >>> 16), 2246822507) ^ Math.imul(a ^ (a >>> 13), 3266489909);
-  return (4294967296 * (2097151 & b) + (a >>> 0)).toString(36);
+  return last!.hash!;
 }

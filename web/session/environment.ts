@@ -12,6 +12,8 @@ export interface Environment {
   id(): string;
   random(): number;
   now(): string;
+  /** A stopwatch, in milliseconds. */
+  clock(): number;
   reload(): void;
 }
 
@@ -34,9 +36,10 @@ export function browser(): Environment {
     channel: typeof BroadcastChannel === "undefined" ? null : (name) => new BroadcastChannel(name),
     events: typeof EventSource === "undefined" ? null : (url) => new EventSource(url),
     window,
-    id: () => Array.from(crypto.getRandomValues(new Uint8Array(12)), (b) => b.toString(16).padStart(2, "0")).join(""),
+    id: () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(36)).join(""),
     random: Math.random,
     now: () => new Date().toISOString(),
+    clock: () => performance.now(),
     reload: () => location.reload(),
   };
 }

@@ -57,6 +57,7 @@ export class Session<C> {
   private timers = new Map<Timer, number>();
   private queue: Event<C>[] = [];
   private busy = false;
+  private pace = 1;
   private cx: Context<C>;
   views = 0;
 
@@ -100,16 +101,22 @@ export class Session<C> {
   /** Saves now. True once everything is saved; false when something is in the way, such as a conflict or no network. */
   flush(): Promise<boolean> {
     this.dispatch({ type: "flush" });
+    return this.when(({ phase }) => {
+      if (phase === "dirty") this.dispatch({ type: "flush" });
+      return phase === "saving" || phase === "loading" || phase === "dirty" ? undefined : phase === "clean" || phase === "closed";
+    });
+  }
+
+  // Settles with what f says of a state, as soon as it says something.
+  private when(f: (s: State<C>) => boolean | undefined): Promise<boolean> {
     return new Promise((done) => {
-      const stop = this.subscribe(look);
-      const that = this;
-      function look(): void {
-        const { phase } = that.s;
-        if (phase === "saving" || phase === "loading") return;
-        if (phase === "dirty") return that.dispatch({ type: "flush" });
+      const look = (): void => {
+        const said = f(this.s);
+        if (said === undefined) return;
         stop();
-        done(phase === "clean" || phase === "closed");
-      }
+        done(said);
+      };
+      const stop = this.subscribe(look);
       look();
     });
   }
@@ -150,18 +157,8 @@ export class Session<C> {
   /** Reads what is stored, and takes it instead of what is here, if and only if the read succeeded and nothing was edited meanwhile. */
   discardAndReload(): Promise<boolean> {
     this.dispatch({ type: "discard" });
-    const wanted = () => this.s.wantDiscard || this.s.request?.what === "discard";
     const { seq } = this.s;
-    return new Promise((done) => {
-      const stop = this.subscribe(look);
-      const that = this;
-      function look(): void {
-        if (wanted()) return;
-        stop();
-        done(that.s.phase === "clean" && that.s.seq === seq && !isDirty(that.s));
-      }
-      look();
-    });
+    return this.when((s) => (s.wantDiscard || s.request?.what === "discard" ? undefined : s.phase === "clean" && s.seq === seq));
   }
 
   /** Brings a deleted file back, with the work that is here. */
@@ -331,13 +328,16 @@ export class Session<C> {
       case "abort":
         return desk.http.abort(this.id + "#" + e.id);
       case "set":
-        return this.set(e.timer, e.timer === "retry" ? (e.after ?? 0) + backoff(e.failures ?? 1, desk.env.random()) : delays[e.timer]);
+        return this.set(e.timer, e.timer === "retry" ? (e.after ?? 0) + backoff(e.failures ?? 1, desk.env.random()) : delays[e.timer] * (e.timer === "draft" ? this.pace : 1));
       case "stop":
         desk.env.window.clearTimeout(this.timers.get(e.timer));
         this.timers.delete(e.timer);
         return;
       case "write": {
+        const began = desk.env.clock();
         const outcome = desk.drafts.write(e.draft);
+        // A large document's slot is written less often: typing goes before.
+        this.pace = Math.min(20, Math.max(1, (desk.env.clock() - began) / 4));
         if (outcome !== this.s.slot.keeping) this.queue.push({ type: "drafted", outcome });
         return;
       }
