@@ -5,6 +5,7 @@
 package web
 
 import (
+	"embed"
 	"fmt"
 	"path/filepath"
 	"runtime"
@@ -16,6 +17,11 @@ import (
 
 // PagesBundle is where the bundle of the pages is committed, from this directory.
 const PagesBundle = "../internal/ui/assets/desk.js"
+
+// sources are embedded so that what is bundled is what the compiler saw: an overlay of the mutation test included.
+//
+//go:embed session pages
+var sources embed.FS
 
 // Dir is where the sources are.
 func Dir() string {
@@ -45,6 +51,17 @@ func bundle(o api.BuildOptions) ([]byte, error) {
 	if o.Target == api.DefaultTarget {
 		o.Target = api.ES2020
 	}
+	o.Plugins = []api.Plugin{{Name: "embedded", Setup: func(b api.PluginBuild) {
+		b.OnLoad(api.OnLoadOptions{Filter: `\.ts$`}, func(a api.OnLoadArgs) (api.OnLoadResult, error) {
+			path, err := filepath.Rel(Dir(), a.Path)
+			if err != nil {
+				return api.OnLoadResult{}, err
+			}
+			code, err := sources.ReadFile(filepath.ToSlash(path))
+			text := string(code)
+			return api.OnLoadResult{Contents: &text, Loader: api.LoaderTS}, err
+		})
+	}}}
 	built := api.Build(o)
 	if len(built.Errors) > 0 {
 		return nil, fmt.Errorf("web: bundle %s: %s", o.EntryPoints, api.FormatMessages(built.Errors, api.FormatMessagesOptions{})[0])

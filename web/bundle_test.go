@@ -12,11 +12,13 @@ import (
 
 func TestBundle_TheCommittedOneIsWhatTheSourcesMake(t *testing.T) {
 	t.Parallel()
-	want, err := Pages()
-	require.NoError(t, err)
-	got, err := os.ReadFile(filepath.Join(Dir(), PagesBundle))
-	require.NoError(t, err)
-	require.True(t, bytes.Equal(want, got), "%s is stale: run go generate ./web", PagesBundle)
+	for path, generated := range map[string]func() ([]byte, error){PagesBundle: Pages, StatesDoc: States} {
+		want, err := generated()
+		require.NoError(t, err)
+		got, err := os.ReadFile(filepath.Join(Dir(), path))
+		require.NoError(t, err)
+		require.True(t, bytes.Equal(want, got), "%s is stale: run go generate ./web", path)
+	}
 }
 
 func TestBundle_TheSessionIsSmall(t *testing.T) {

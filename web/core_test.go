@@ -37,7 +37,9 @@ func TestSessionCore_RandomLivesLoseNoEdit(t *testing.T) {
 	seen := e.call(e.export("live"), seed, events).ToObject(e.vm)
 	var missing []string
 	all := 0
-	for _, row := range rows(e) {
+	table, err := transitions()
+	require.NoError(t, err)
+	for _, row := range table {
 		for _, from := range row.from {
 			to := row.to
 			if to == "=" {
@@ -54,23 +56,4 @@ func TestSessionCore_RandomLivesLoseNoEdit(t *testing.T) {
 		require.Empty(t, missing)
 	}
 	require.Less(t, len(missing), all/5, "too many transitions were never seen")
-}
-
-type row struct {
-	from   []string
-	on, to string
-	then   string
-}
-
-func rows(e *engine) []row {
-	var out []row
-	for _, v := range e.export("table").Export().([]any) {
-		r := v.([]any)
-		one := row{on: r[1].(string), to: r[2].(string), then: r[3].(string)}
-		for _, f := range r[0].([]any) {
-			one.from = append(one.from, f.(string))
-		}
-		out = append(out, one)
-	}
-	return out
 }

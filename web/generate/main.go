@@ -1,4 +1,5 @@
-// Command generate bundles the pages and writes docs/document-session.md's diagram: go generate ./web.
+// Command generate writes what is made from the sources in web: the bundle of the pages, and the drawing of the session's
+// states. It is run by go generate ./web.
 package main
 
 import (
@@ -10,11 +11,13 @@ import (
 )
 
 func main() {
-	code, err := web.Pages()
-	if err != nil {
-		log.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(web.Dir(), web.PagesBundle), code, 0o644); err != nil {
-		log.Fatal(err)
+	for path, make := range map[string]func() ([]byte, error){web.PagesBundle: web.Pages, web.StatesDoc: web.States} {
+		made, err := make()
+		if err != nil {
+			log.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(web.Dir(), path), made, 0o644); err != nil {
+			log.Fatal(err)
+		}
 	}
 }

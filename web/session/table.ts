@@ -14,7 +14,7 @@ export type Input =
 export type Row = [from: Phase[], on: Input, to: Phase | "=", then: Action];
 
 const kept: Phase[] = ["auth_required", "blocked", "orphaned", "reload_required"];
-const discardable: Phase[] = ["dirty", "saving", "retrying", "conflict", "auth_required", "blocked", "rejected", "reload_required", "clean"];
+const discardable: Phase[] = ["clean", "dirty", "retrying", "conflict", "auth_required", "blocked", "rejected", "reload_required"];
 
 /** The whole machine. docs/documents-session.md draws it from here. */
 export const table: Row[] = [
@@ -87,7 +87,7 @@ export const table: Row[] = [
   [["orphaned"], "restoreFailed", "orphaned", "complain"],
   [["orphaned", "conflict", "rejected", "blocked"], "forget", "closed", "forget"],
 
-  [discardable, "discard", "=", "wishToDiscard"],
+  [[...discardable, "saving"], "discard", "=", "wishToDiscard"],
   [discardable, "discarded", "clean", "takeFile"],
   [discardable, "discardEnded", "=", "goOn"],
 ];

@@ -77,6 +77,16 @@ test("DO-08 a draft that equals what is stored is dropped silently", () => {
   is([t.state.phase, t.slot], ["clean", null]);
 });
 
+test("19 a draft of the same version number from another save opens as a conflict", () => {
+  const w = world();
+  let t = w.open("a");
+  t.edit({ text: "mine" });
+  t.fire("draft");
+  Object.assign(w.server, { rev: "restored", content: { text: "another one" } });
+  t = t.reload();
+  is([t.state.phase, t.state.base?.rev, t.state.theirs?.rev], ["conflict", "created", "restored"]);
+});
+
 test("20 a slot that somebody else changed or cleared is written again from memory", () => {
   const w = world();
   const t = w.open("a");

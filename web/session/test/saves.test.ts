@@ -97,6 +97,7 @@ test("06 a success while newer edits exist keeps them, and the draft, on the new
   t.edit({ text: "two" });
   t.fire("debounce");
   t.edit({ text: "three" });
+  t.fire("draft");
   w.settle();
   is([t.state.phase, t.state.base?.version, t.dirty], ["dirty", 2, true]);
   is([t.slot?.base.version, t.slot?.content, t.slot?.inflight], [2, { text: "three" }, undefined]);
@@ -186,6 +187,9 @@ test("08 a conflict with an own save in flight is none", () => {
   t = t.reload();
   w.serve(late); // arrives after the page has read the old version
   t.fire("debounce");
+  const met = w.take();
+  w.answer(met, w.serve(met));
+  is([t.state.phase, w.sent[0].effect.do], ["saving", "put"], "it is not even asked what is stored");
   w.settle();
   is([t.state.phase, w.server.content, w.server.version], ["clean", { text: "three" }, 3]);
 });
