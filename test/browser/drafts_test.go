@@ -349,7 +349,7 @@ func TestBrowser_27_APageThatGoesHasWrittenItsDraftAndTriesToSave(t *testing.T) 
 		b.open(id)
 		b.until("weirSession.state().content.text.length === 100000")
 		b.phase("clean")
-		require.Len(t, s.stored(id), len(text("")) + 100_000)
+		require.Len(t, s.stored(id), len(text(""))+100_000)
 	}
 }
 

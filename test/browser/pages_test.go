@@ -140,7 +140,7 @@ func TestBrowser_FilesAreMadeAndFound(t *testing.T) {
 	b.until("document.activeElement?.dataset.attribute === 'title'")
 	b.do(chromedp.KeyEvent("Weir"))
 	b.phase("clean")
-	b.until("weirSession.state().version === 2")
+	b.until("weirSession.state().version > 1 && !weirSession.state().unsaved")
 	b.do(chromedp.Navigate(s.url+"/files"), chromedp.Click(chromedp.CSS("td a")))
 	b.until("document.querySelector('[data-attribute=title]')?.value === 'Weir'")
 	b.shoot("desk-record")

@@ -4,7 +4,7 @@ import { record } from "../session/kinds/record";
 import { spreadsheet } from "../session/kinds/spreadsheet";
 import { h } from "./dom";
 import { formEditor } from "./form";
-import { conflictPanel, siblingsPanel, stoppedPanel } from "./panels";
+import { conflictPanel, sides, siblingsPanel, stoppedPanel } from "./panels";
 import { says } from "./says";
 import { sheetEditor } from "./sheet";
 import { textEditor } from "./text";
@@ -49,11 +49,25 @@ export async function openEditor(desk: Desk, root: HTMLElement): Promise<Session
     if (name && document.activeElement !== name && name.value !== v.name && v.name !== "") name.value = v.name;
     // A panel that a person reads, or has the focus in, is not made anew for every key.
     const now = v.phase === "conflict" ? ["conflict", v.theirs?.version, v.theirs?.rev, v.theirs?.content !== undefined, v.canRebase].join() : v.phase;
-    if (now === panel) return;
+    if (now === panel) {
+      if (v.phase === "conflict") compare();
+      return;
+    }
     const before = panel;
     panel = now;
     above.replaceChildren(...[v.phase === "conflict" ? conflictPanel(session, v, copied) : stoppedPanel(session, v, copied)].filter((x) => x !== null));
     if (v.phase === "clean" && before !== "clean") void recover();
+  }
+  // What is typed in conflict is compared anew, but not for every key.
+  let comparing = false;
+  function compare(): void {
+    if (comparing) return;
+    comparing = true;
+    setTimeout(() => {
+      comparing = false;
+      const { phase, content, theirs } = session.state();
+      if (phase === "conflict" && theirs?.content !== undefined) above.querySelector(".sides")?.replaceWith(sides(content, theirs.content));
+    }, 500);
   }
   async function recover(): Promise<void> {
     const list = viewer === undefined ? await siblingsPanel(session, () => void recover()) : null;

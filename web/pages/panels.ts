@@ -13,7 +13,7 @@ export function words(content: unknown): string {
 
 const shortened = (text: string): string => (text.length > 4000 ? text.slice(0, 4000) + "\n…" : text || "(empty)");
 
-function sides(mine: unknown, theirs: unknown): HTMLElement {
+export function sides(mine: unknown, theirs: unknown): HTMLElement {
   const [a, b] = [words(mine).split("\n"), words(theirs).split("\n")];
   // Only what differs is of interest in long documents.
   const only = (x: string[], y: string[]): string => {

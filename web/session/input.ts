@@ -58,7 +58,9 @@ export function inputOf<C>(s: State<C>, e: Event<C>, cx: Context<C>): Facts<C> {
       return { input: s.theirs && s.theirs.version === e.theirs.version && s.theirs.rev === e.theirs.rev ? "resolved" : null };
     case "adopt": {
       const d = e.draft;
-      return { input: d.base.version === s.base?.version && d.base.rev === s.base.rev ? "adopted" : "adoptedConflict" };
+      const rev = s.base!.rev;
+      const own = d.inflight?.saveId === rev || d.mine.includes(rev); // saved after all, and edited further
+      return { input: own || (d.base.version === s.base!.version && d.base.rev === rev) ? "adopted" : "adoptedConflict" };
     }
     case "answer":
       return s.request?.id === e.id ? ofAnswer(s, e.answer, cx) : none;

@@ -46,6 +46,21 @@ test("18 an adopted draft on the stored version is unsaved work; on another it i
   is([u.state.phase, u.state.base?.version, u.state.theirs?.version, u.slot?.base.version], ["conflict", 1, 2, 1]);
 });
 
+test("18 an adopted draft whose own save is stored goes on from that one", () => {
+  const w = world();
+  const s = w.open("sibling");
+  s.edit({ text: "work" });
+  s.fire("debounce");
+  s.edit({ text: "work and more" });
+  s.fire("draft");
+  s.kill();
+  w.settle(); // it arrives
+  const t = w.open("a");
+  is(t.state.base?.version, 2);
+  t.dispatch({ type: "adopt", draft: s.slot! });
+  is([t.state.phase, t.state.base?.version, t.state.local], ["dirty", 2, { text: "work and more" }]);
+});
+
 test("18 adopting while there is unsaved work is refused", () => {
   const w = world();
   const s = w.open("sibling");
