@@ -68,6 +68,18 @@ test("03 a save id that is reused is refused, and the next save has another", ()
   is([t.state.phase, w.server.content], ["clean", { text: "three" }]);
 });
 
+test("04 two copies of one save at once are one commit", () => {
+  const w = world();
+  const t = w.open("a");
+  t.edit({ text: "two" });
+  t.fire("debounce");
+  const sent = w.take();
+  const replies = [w.serve(sent), w.serve(sent)];
+  w.answer(sent, replies[1]);
+  w.answer(sent, replies[0]);
+  is([t.state.phase, w.server.version, w.server.puts.length], ["clean", 2, 2]);
+});
+
 test("05 a retry sends the same bytes; newer edits go into the next save", () => {
   const w = world();
   const t = w.open("a");
