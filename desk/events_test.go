@@ -3,8 +3,10 @@ package desk_test
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +109,25 @@ func TestEvents_RefuseWhatIsNoFile(t *testing.T) {
 	}
 	_, err := a.store.Look(t.Context(), "ada", make([]desk.FileID, desk.MaxLook+1)...)
 	require.ErrorIs(t, err, desk.ErrInvalid)
+}
+
+// The limits of a server that is meant for short requests do not end a stream.
+func TestEvents_OutliveTheServersLimits(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	file := a.create("one")
+	limited := httptest.NewUnstartedServer(a.handler)
+	limited.Config.ReadTimeout, limited.Config.WriteTimeout = time.Second, time.Second
+	limited.Start()
+	t.Cleanup(func() { a.handler.Close(); limited.Close() })
+	b := *a
+	b.url = limited.URL
+	s := b.watch(file)
+	s.next()
+	for version := int64(2); version <= 3; version++ { // a stream looks every two seconds
+		a.save(file, version-1, fmt.Sprint("save-", version), "more").is(http.StatusOK, "")
+		require.Equal(t, version, s.next().Version)
+	}
 }
 
 // A server that shuts down does not wait for streams that would go on for minutes.
