@@ -45,7 +45,7 @@ tools:
 	@sh scripts/setup.sh --check
 
 .PHONY: generate
-generate: ## Write what is generated: docs/state-machines.md, docs/configuration.md.
+generate: ## Write what is generated: docs/state-machines.md, docs/configuration.md, docs/session-states.md, the pages' bundle.
 	$(GO) generate ./...
 	$(GO) test ./cmd/worker -run TestConfigurationDoc -update
 
@@ -56,6 +56,10 @@ mutants: tools ## Remove each guard in turn; its test must fail.
 .PHONY: drill-mutants
 drill-mutants: tools ## Remove guards in turn; the drill must fail. About ten minutes.
 	$(GO) run ./internal/mutants -drill
+
+.PHONY: types
+types: ## Check the types of what runs in the browser. Needs npm.
+	npx --yes --package typescript@7.0.2 -- tsc -p web
 
 .PHONY: lint
 lint: ## golangci-lint, import arrows included. Its first build takes minutes.

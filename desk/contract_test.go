@@ -144,6 +144,7 @@ func TestContract_EveryDocumentedStatusIsSent(t *testing.T) {
 		{"GET", file + "/saves/first", "", 200, ""},
 		{"GET", file + "/saves/other", "", 404, "unknown_save"},
 		{"GET", nowhere + "/saves/first", "", 404, "not_found"},
+		{"GET", "/api/desk/events", "", 400, "invalid"},
 		{"GET", "/api/desk/folders", "", 200, ""},
 		{"GET", "/api/desk/folders?pageSize=201", "", 400, "invalid"},
 		{"POST", "/api/desk/folders", `{"name":" "}`, 400, "invalid"},
@@ -161,6 +162,7 @@ func TestContract_EveryDocumentedStatusIsSent(t *testing.T) {
 	} {
 		a.do(r.method, r.path, r.body).is(r.status, r.code)
 	}
+	a.watch(file).next()
 
 	// What every operation has in common, and every one with a body.
 	limited := serve(t, a.pool, desk.HandlerConfig{Rate: 1, Burst: 1}, nil)
@@ -176,13 +178,20 @@ func TestContract_EveryDocumentedStatusIsSent(t *testing.T) {
 		if strings.HasPrefix(path, "/api/desk/folders/") {
 			path = noFolder
 		}
+		if strings.HasSuffix(path, "/events") {
+			path += "?files=fil_000000000000"
+		}
 		for method, operation := range item.Operations() {
 			body := map[string]string{"saveFile": put(1, "s", ""), "createFile": `{"type":"markdown"}`, "createFolder": `{"name":"x"}`, "changeFolder": `{"name":"x"}`}[operation.OperationID]
 			user := as(operation.OperationID)
 			a.do(method, path, body, as("")).is(401, "unauthenticated")
 			a.do(method, path, body, header(desk.UserHeader, "somebody")).is(401, "user_mismatch")
 			a.do(method, path, body, as("viewer")).is(403, "forbidden")
-			limited.do(method, path, body, user)
+			if operation.OperationID == "watchFiles" {
+				limited.do(http.MethodHead, path, body, user)
+			} else {
+				limited.do(method, path, body, user)
+			}
 			limited.do(method, path, body, user).is(429, "rate_limited")
 			down.do(method, path, body).is(503, "unavailable")
 			broken.do(method, path, body).is(500, "internal")

@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	_ "embed"
@@ -94,6 +96,10 @@ type Handler struct {
 	cfg     HandlerConfig
 	store   *Store
 	limiter *limiter
+
+	streams   atomic.Int64
+	closing   chan struct{}
+	closeOnce sync.Once
 }
 
 // NewHandler makes a handler. The error joins all that is wrong with the configuration.
@@ -102,7 +108,7 @@ func NewHandler(cfg HandlerConfig) (*Handler, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	return &Handler{cfg: cfg, store: cfg.Store, limiter: newLimiter(cfg.Rate, cfg.Burst, maxUsers)}, nil
+	return &Handler{cfg: cfg, store: cfg.Store, limiter: newLimiter(cfg.Rate, cfg.Burst, maxUsers), closing: make(chan struct{})}, nil
 }
 
 // call is one request of a known user on a known route.
@@ -155,6 +161,9 @@ var routes = []struct {
 	}},
 	{"files/*/saves/*", map[string]func(*Handler) endpoint{
 		http.MethodGet: func(h *Handler) endpoint { return h.findSave },
+	}},
+	{"events", map[string]func(*Handler) endpoint{
+		http.MethodGet: func(h *Handler) endpoint { return h.events },
 	}},
 	{"folders", map[string]func(*Handler) endpoint{
 		http.MethodGet:  func(h *Handler) endpoint { return h.listFolders },

@@ -42,6 +42,8 @@ type api struct {
 	store *desk.Store
 	url   string
 	http  *http.Client
+
+	handler *desk.Handler
 }
 
 func newAPI(t testing.TB, opts ...pgtest.Option) *api {
@@ -68,8 +70,8 @@ func serve(t testing.TB, pool *pgxpool.Pool, cfg desk.HandlerConfig, around func
 	}
 	server := httptest.NewServer(h)
 	transport := &http.Transport{MaxIdleConnsPerHost: 300}
-	t.Cleanup(func() { transport.CloseIdleConnections(); server.Close() })
-	return &api{t, pool, store, server.URL, &http.Client{Transport: transport}}
+	t.Cleanup(func() { handler.Close(); transport.CloseIdleConnections(); server.Close() })
+	return &api{t, pool, store, server.URL, &http.Client{Transport: transport}, handler}
 }
 
 // answer is a response whose body was read.

@@ -3,6 +3,7 @@ package ui
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -90,6 +91,33 @@ func TestDesk_EachUserSeesTheirOwnFiles(t *testing.T) {
 	require.NotContains(t, page.body, "Bob")
 	require.Contains(t, page.body, "Files <span class=\"muted\">1</span>")
 	require.NotContains(t, s.get("/files", bob).body, "plans")
+}
+
+// The page of a document holds none of its content, and is nobody else's. A browser may keep it for the way back.
+func TestDesk_ADocumentsPageIsItsOwners(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *Config) { c.Auth, c.Viewers = users(t, "ada", "bob"), []string{"bob"} })
+	ada, bob := as("ada", "ada"), as("bob", "bob")
+	made := s.post("/files", ada, func(r *http.Request) {
+		r.Body = io.NopCloser(strings.NewReader("type=record"))
+		r.ContentLength = int64(len("type=record"))
+	})
+	require.Equal(t, http.StatusSeeOther, made.StatusCode, made.body)
+	page := made.Header.Get("Location")
+	res := s.get(page, ada)
+	require.Equal(t, http.StatusOK, res.StatusCode)
+	require.Contains(t, res.body, `data-type="record" data-user="ada"`)
+	require.Equal(t, "private, no-cache", res.Header.Get("Cache-Control"))
+	require.NotContains(t, res.body, "data-viewer")
+	require.Equal(t, http.StatusNotFound, s.get(page, bob).StatusCode)
+	require.Equal(t, http.StatusNotFound, s.get("/files/fil_x", ada).StatusCode)
+	require.Equal(t, http.StatusBadRequest, s.post("/files", ada).StatusCode, "of no type")
+	require.Equal(t, http.StatusForbidden, s.post("/files", bob).StatusCode)
+	require.NotContains(t, s.get("/files", bob).body, "New record")
+
+	id := strings.TrimPrefix(page, "/files/")
+	require.Equal(t, http.StatusNoContent, s.do(http.MethodDelete, "/api/desk/files/"+id, "", ada).StatusCode)
+	require.Equal(t, http.StatusOK, s.get(page, ada).StatusCode, "a deleted document may have unsaved work")
 }
 
 func TestDesk_FilesPageFiltersAndTurns(t *testing.T) {

@@ -20,7 +20,12 @@ type filesBody struct {
 	Deleted      bool
 	Filtered     bool
 	Newer, Older string // links; empty where there is nothing
+	User         desk.Owner
+	MayWrite     bool
+	New          []desk.Type
 }
+
+var types = []desk.Type{desk.TypeSpreadsheet, desk.TypeMarkdown, desk.TypeRecord}
 
 func (s *Server) listFiles(w http.ResponseWriter, r *http.Request) error {
 	query := r.URL.Query()
@@ -42,7 +47,8 @@ func (s *Server) listFiles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body := &filesBody{Files: page.Items, Total: page.Pagination.Total, Deleted: filter.Deleted, Filtered: filter.Type != ""}
+	body := &filesBody{Files: page.Items, Total: page.Pagination.Total, Deleted: filter.Deleted, Filtered: filter.Type != "",
+		User: ownerOf(r), MayWrite: !UserOf(r.Context()).Viewer, New: types}
 	link := func(change func(*desk.Filter)) string {
 		f := filter
 		f.Page = 1
@@ -50,7 +56,7 @@ func (s *Server) listFiles(w http.ResponseWriter, r *http.Request) error {
 		return linkToFiles(f)
 	}
 	body.Types = []choice{{"All types", link(func(f *desk.Filter) { f.Type, f.Deleted = "", false }), filter.Type == "" && !filter.Deleted}}
-	for _, typ := range []desk.Type{desk.TypeSpreadsheet, desk.TypeMarkdown, desk.TypeRecord} {
+	for _, typ := range types {
 		body.Types = append(body.Types, choice{typeName(typ), link(func(f *desk.Filter) { f.Type, f.Deleted = typ, false }), filter.Type == typ && !filter.Deleted})
 	}
 	body.Types = append(body.Types, choice{"Deleted", link(func(f *desk.Filter) { f.Type, f.Deleted = "", true }), filter.Deleted})
@@ -60,7 +66,43 @@ func (s *Server) listFiles(w http.ResponseWriter, r *http.Request) error {
 	if int64(filter.Page) < page.Pagination.TotalPages {
 		body.Older = link(func(f *desk.Filter) { f.Page = filter.Page + 1 })
 	}
-	return s.pages.render(w, r, http.StatusOK, "files", frame{Title: "Files", Live: true, Now: now, Body: body})
+	return s.pages.render(w, r, http.StatusOK, "files", frame{Title: "Files", Desk: true, Now: now, Body: body})
+}
+
+// fileBody is the page of one document. Its content comes by the API.
+type fileBody struct {
+	File     *desk.File
+	User     desk.Owner
+	MayWrite bool
+}
+
+func (s *Server) showFile(w http.ResponseWriter, r *http.Request) error {
+	found, err := s.store.Look(r.Context(), ownerOf(r), desk.FileID(r.PathValue("id")))
+	switch {
+	case err != nil:
+		return err
+	case len(found) == 0:
+		return &pageError{status: http.StatusNotFound, sentence: "You have no such file."}
+	}
+	file := &found[0]
+	// Not no-store: a page that a browser may keep for the way back asks for its content again by itself.
+	return s.pages.render(w, r, http.StatusOK, "file", frame{
+		Title: visible(file.Name), Desk: true, Keep: true, Body: &fileBody{file, ownerOf(r), !UserOf(r.Context()).Viewer},
+	})
+}
+
+func (s *Server) createFile(w http.ResponseWriter, r *http.Request) error {
+	typ := desk.Type(r.PostFormValue("type"))
+	content, err := desk.EmptyContent(typ)
+	if err != nil {
+		return &pageError{status: http.StatusBadRequest, sentence: "There is no such type of file."}
+	}
+	file, err := s.store.Create(r.Context(), ownerOf(r), desk.NewFile{Name: "Untitled", Content: content})
+	if err != nil {
+		return err
+	}
+	http.Redirect(w, r, "/files/"+string(file.ID), http.StatusSeeOther)
+	return nil
 }
 
 func linkToFiles(f desk.Filter) string {

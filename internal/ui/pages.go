@@ -35,7 +35,7 @@ type pages struct {
 
 func newPages(pool *pgxpool.Pool, client *jobs.Client, logger *slog.Logger) (*pages, error) {
 	p := &pages{pool: pool, jobs: client, logger: logger, templates: map[string]*template.Template{}}
-	for _, name := range []string{"runs", "run", "erase", "files", "problem"} {
+	for _, name := range []string{"runs", "run", "erase", "files", "file", "problem"} {
 		t, err := template.New(name).Funcs(words).ParseFS(templateFiles, "templates/layout.html", "templates/"+name+".html")
 		if err != nil {
 			return nil, fmt.Errorf("ui: template %s: %w", name, err)
@@ -52,6 +52,10 @@ type frame struct {
 	// Live pages refresh themselves. Says is what a screen reader hears when it changed since the last refresh.
 	Live bool
 	Says string
+	// Desk pages run the script of documents.
+	Desk bool
+	// Keep says that there is nothing on the page that must not be kept for the way back.
+	Keep bool
 	Now  time.Time
 	Body any
 }
@@ -78,6 +82,9 @@ func (p *pages) render(w http.ResponseWriter, r *http.Request, status int, name 
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
+	if f.Keep {
+		w.Header().Set("Cache-Control", "private, no-cache")
+	}
 	w.WriteHeader(status)
 	_, _ = w.Write(out.Bytes()) // a client that left needs no answer
 	return nil

@@ -135,6 +135,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownGrace)
 	defer cancel()
+	s.desk.Close()
 	err := srv.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = srv.Close()
@@ -160,6 +161,8 @@ func (s *Server) routes() http.Handler {
 	page("/", "other", s.pages.notFound)
 
 	page("GET /files", "/files", s.listFiles)
+	page("POST /files", "/files", s.createFile)
+	page("GET /files/{id}", "/files/{id}", s.showFile)
 	handle(desk.Prefix, desk.Prefix, s.desk)
 	handle("GET /assets/{name}", "/assets/{name}", newAssets())
 	handle(riverPrefix, riverPrefix, riverHeaders(s.river))

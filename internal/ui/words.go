@@ -26,6 +26,7 @@ var words = template.FuncMap{
 	"effectName": func(effect string) string { return strings.ReplaceAll(effect, "_", " ") },
 	"kindName":   kindName,
 	"typeName":   typeName,
+	"lower":      strings.ToLower,
 }
 
 // visible shows what a provider or a caller wrote: characters that change how the text around them reads, such as

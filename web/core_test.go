@@ -1,0 +1,59 @@
+package web
+
+import (
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The behaviours of the core, by number. What needs a browser is in test/browser.
+func TestSessionCore_Behaviours(t *testing.T) {
+	t.Parallel()
+	newEngine(t, "session/test/main.ts").runAll(t)
+}
+
+// Random lives, a million events with WEIR_LONG=1, under the invariants of the contract: no unsaved edit without a slot,
+// no slot deleted before its edit was acknowledged or given up, no save in conflict, no base lowered, one request at a
+// time, "saved" said only of what is stored, and in the end no edit that is nowhere.
+func TestSessionCore_RandomLivesLoseNoEdit(t *testing.T) {
+	t.Parallel()
+	events, seed := 100_000, time.Now().UnixNano()%1_000_000_000
+	if raceEnabled {
+		events = 20_000
+	}
+	if os.Getenv("WEIR_LONG") != "" {
+		events = 1_000_000
+	}
+	if s := os.Getenv("WEIR_SEED"); s != "" {
+		n, err := strconv.ParseInt(s, 10, 64)
+		require.NoError(t, err)
+		seed = n
+	}
+	t.Logf("WEIR_SEED=%d, %d events", seed, events)
+	e := newEngine(t, "session/test/main.ts")
+	seen := e.call(e.export("live"), seed, events).ToObject(e.vm)
+	var missing []string
+	all := 0
+	table, err := transitions()
+	require.NoError(t, err)
+	for _, row := range table {
+		for _, from := range row.from {
+			to := row.to
+			if to == "=" {
+				to = from
+			}
+			all++
+			if v := seen.Get(from + " → " + to); v == nil {
+				missing = append(missing, from+" "+row.on+" "+to)
+			}
+		}
+	}
+	t.Logf("%d of %d transitions seen, not seen: %v", all-len(missing), all, missing)
+	if events >= 1_000_000 {
+		require.Empty(t, missing)
+	}
+	require.Less(t, len(missing), all/5, "too many transitions were never seen")
+}

@@ -1,0 +1,15 @@
+import { Desk } from "../session";
+import { kinds, openEditor } from "./editor";
+import { listKept } from "./files";
+
+async function start(): Promise<void> {
+  const editor = document.getElementById("desk");
+  const kept = document.getElementById("kept");
+  const root = editor ?? kept;
+  if (!root) return;
+  const desk = await Desk.start({ user: root.dataset.user!, kinds });
+  if (editor) Object.assign(window, { weirSession: await openEditor(desk, editor) }); // for the console, and for tests
+  else await listKept(desk, root);
+}
+
+void start();

@@ -1,0 +1,45 @@
+/** What a session needs of a browser. Everything that may be missing may be null: the session works all the same, and says so. */
+export interface Environment {
+  fetch: typeof fetch;
+  /** Null where storage is forbidden: the getter itself may throw. */
+  local: Storage | null;
+  tab: Storage | null;
+  database: IDBFactory | null;
+  locks: LockManager | null;
+  channel: ((name: string) => BroadcastChannel) | null;
+  events: ((url: string) => EventSource) | null;
+  window: Pick<Window, "addEventListener" | "setTimeout" | "clearTimeout"> & { document?: Pick<Document, "addEventListener" | "visibilityState"> };
+  id(): string;
+  random(): number;
+  now(): string;
+  /** A stopwatch, in milliseconds. */
+  clock(): number;
+  reload(): void;
+}
+
+function allowed<T>(get: () => T | undefined): T | null {
+  try {
+    return get() ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/** The browser that this runs in. */
+export function browser(): Environment {
+  return {
+    fetch: (...a) => fetch(...a),
+    local: allowed(() => localStorage),
+    tab: allowed(() => sessionStorage),
+    database: allowed(() => indexedDB),
+    locks: allowed(() => navigator.locks),
+    channel: typeof BroadcastChannel === "undefined" ? null : (name) => new BroadcastChannel(name),
+    events: typeof EventSource === "undefined" ? null : (url) => new EventSource(url),
+    window,
+    id: () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(36)).join(""),
+    random: Math.random,
+    now: () => new Date().toISOString(),
+    clock: () => performance.now(),
+    reload: () => location.reload(),
+  };
+}

@@ -1,0 +1,75 @@
+import type { Answer, Current, Problem } from "./types";
+
+/** An HTTP answer as it came. status 0: none came, or it was cut, or it took too long. */
+export interface Reply {
+  status: number;
+  type?: string | null;
+  body?: string;
+  retryAfter?: string | null;
+}
+
+const isObject = (v: unknown): v is Record<string, unknown> => typeof v === "object" && v !== null && !Array.isArray(v);
+export const isVersion = (v: unknown): v is number => typeof v === "number" && Number.isSafeInteger(v) && v >= 1;
+
+/**
+ * Says what a reply means. Only a whole JSON envelope from the API counts as an answer; a page, a redirect or half a
+ * body is an unknown outcome, whatever its status says.
+ */
+export function judge(reply: Reply): Answer {
+  const { status } = reply;
+  if (status === 204) return { is: "ok", data: null };
+  const body = parse(reply);
+  if (status >= 200 && status < 300) {
+    return isObject(body) && "data" in body ? { is: "ok", data: body.data } : { is: "lost", why: "the answer was no answer of this API" };
+  }
+  if (status === 429) return { is: "limited", after: seconds(reply.retryAfter) };
+  if (status < 400 || status === 408 || status === 425 || status >= 500) {
+    return { is: "lost", why: status === 0 ? "no answer came" : "status " + status };
+  }
+  const error = isObject(body) && isObject(body.error) ? body.error : {};
+  const code = typeof error.code === "string" ? error.code : "";
+  const problem: Problem = { code: code || "status_" + status, message: typeof error.message === "string" ? error.message : "" };
+  if (isObject(error.fields)) problem.fields = error.fields as Record<string, string>;
+  switch (status) {
+    case 401:
+      return { is: "unauthenticated", problem };
+    case 403:
+      return { is: "forbidden", problem };
+    case 404:
+      if (code === "unknown_save") return { is: "unknown" };
+      // A proxy's own 404 says nothing of the file.
+      return code === "not_found" ? { is: "gone", problem } : { is: "lost", why: "status 404" };
+    case 410:
+      return { is: "gone", problem };
+    case 409:
+      if (code === "version_conflict" && isCurrent(error.current)) return { is: "conflict", current: error.current };
+      return { is: "rejected", problem };
+    case 422:
+      return code === "schema_outdated" ? { is: "outdated", problem } : { is: "rejected", problem };
+  }
+  return { is: "rejected", problem };
+}
+
+function isCurrent(v: unknown): v is Current {
+  return isObject(v) && isVersion(v.version) && typeof v.rev === "string" && typeof v.saveId === "string";
+}
+
+function parse(reply: Reply): unknown {
+  if (!/^application\/json\s*(;|$)/i.test(reply.type ?? "")) return undefined;
+  try {
+    return JSON.parse(reply.body ?? "");
+  } catch {
+    return undefined;
+  }
+}
+
+// A date, which Retry-After may be too, would need a clock to be trusted.
+function seconds(text: string | null | undefined): number {
+  const n = Number(text);
+  return text && n >= 0 && n <= 3600 ? n : 5;
+}
+
+/** Full jitter: some part of a time that doubles with each failure, from a second to 45. In milliseconds. */
+export function backoff(failures: number, random: number): number {
+  return Math.round(random * Math.min(45_000, 1000 * 2 ** Math.min(failures, 10)));
+}

@@ -1,0 +1,143 @@
+import { Drafts } from "../drafts";
+import type { Environment } from "../environment";
+import { Http } from "../http";
+import { delays } from "../session";
+import type { Draft } from "../types";
+import { claim, hold, live } from "../writer";
+import { is, ok, test } from "./check";
+
+class Store {
+  [key: string]: unknown;
+  static full = false;
+  getItem(k: string): string | null {
+    return Object.prototype.hasOwnProperty.call(this, k) ? (this[k] as string) : null;
+  }
+  setItem(k: string, v: string): void {
+    if (Store.full) throw new Error("QuotaExceededError");
+    this[k] = v;
+  }
+  removeItem(k: string): void {
+    delete this[k];
+  }
+}
+
+/** A browser of which only what is asked for is there. */
+function fake(locked: Set<string> | null, tab: Store | null = new Store(), local: Store | null = new Store()): Environment {
+  let n = 0;
+  const locks = locked && {
+    request(name: string, _o: object, f: (lock: object | null) => unknown) {
+      if (locked.has(name)) return Promise.resolve(f(null));
+      locked.add(name);
+      return Promise.resolve(f({ name })).then(() => void locked.delete(name));
+    },
+    query: () => Promise.resolve({ held: [...locked].map((name) => ({ name })) }),
+  };
+  return {
+    fetch: () => Promise.reject(new Error("none")), local, tab, database: null, locks, channel: null, events: null,
+    window: { addEventListener() {}, setTimeout: () => 0, clearTimeout() {} },
+    id: () => "minted" + Math.random().toString(36).slice(2, 6) + ++n, random: () => 0, now: () => "now", clock: () => 0, reload() {},
+  } as unknown as Environment;
+}
+
+test("16 a writer id is kept over a reload, and a duplicated tab takes another one", async () => {
+  const locked = new Set<string>();
+  const tab = new Store();
+  const first = await claim(fake(locked, tab));
+  const copy = Object.assign(new Store(), tab);
+  const duplicate = await claim(fake(locked, copy));
+  ok(duplicate.writer !== first.writer, "two tabs, one writer");
+  first.release();
+  await null;
+  await null;
+  is((await claim(fake(locked, tab))).writer, first.writer, "after a reload");
+});
+
+test("16 without locks every load is another writer", async () => {
+  const tab = new Store();
+  const first = await claim(fake(null, tab));
+  ok((await claim(fake(null, tab))).writer !== first.writer, "nobody can know");
+  ok((await claim(fake(null, null))).writer.length >= 8, "without storage too");
+});
+
+test("17 a lock says who lives", async () => {
+  const env = fake(new Set());
+  const release = await hold(env, "abc_1");
+  is([(await live(env))("abc"), (await live(env))("abd"), await hold(env, "abc")], [true, false, null], "a second slot is the same tab's");
+  release!();
+});
+
+const draft = (over: Partial<Draft<unknown>> = {}) =>
+  ({ format: 1, schema: 1, type: "markdown", user: "ada", file: "fil_1", writer: "w", name: "n", base: { version: 3, rev: "r" }, seq: 5, mine: [], hash: "h", content: { text: "x" }, ...over }) as Draft<unknown>;
+const reads = (_: string, schema: number) => schema <= 1;
+
+test("22 another user's drafts are never seen, whatever the names are", async () => {
+  const local = new Store();
+  const of = (user: string) => new Drafts(fake(new Set(), null, local), user, reads);
+  for (const user of ["a", "a/b", "a%2Fb", "ä"]) is(of(user).write(draft({ user, file: "f/../x", writer: "w/w" })), "kept");
+  is((await of("a").all()).map((s) => [s.file, s.writer]), [["f/../x", "w/w"]]);
+  is((await of("a/b").all()).length, 1);
+  is((await of("b").all()).length, 0);
+});
+
+test("23 a slot with a later edit is not deleted", () => {
+  const d = new Drafts(fake(new Set()), "ada", reads);
+  d.write(draft({ seq: 6 }));
+  d.clear("fil_1", "w", 5);
+  is(d.now("fil_1", "w")?.draft?.seq, 6);
+  d.clear("fil_1", "w", 6);
+  is(d.now("fil_1", "w"), null);
+});
+
+test("24 a full storage keeps the old value and says so", () => {
+  const d = new Drafts(fake(new Set()), "ada", reads);
+  d.write(draft({ seq: 1 }));
+  Store.full = true;
+  try {
+    is([d.write(draft({ seq: 2 })), d.now("fil_1", "w")?.draft?.seq], ["behind", 1]);
+  } finally {
+    Store.full = false;
+  }
+});
+
+test("25 without storage nothing throws", async () => {
+  const d = new Drafts(fake(null, null, null), "ada", reads);
+  is([d.write(draft()), (await d.all()).length, d.now("fil_1", "w")], ["unavailable", 0, null]);
+  d.clear("fil_1", "w", 1);
+});
+
+test("21 what cannot be read is named and never deleted", async () => {
+  const local = new Store();
+  const d = new Drafts(fake(new Set(), null, local), "ada", reads);
+  local.setItem(d.key("fil_1", "w"), JSON.stringify(draft({ schema: 2 })));
+  local.setItem(d.key("fil_1", "v"), '{"format":1');
+  local.setItem(d.key("fil_1", "u"), JSON.stringify(draft({ base: undefined as never })));
+  is((await d.all()).map((s) => s.unreadable), ["newer", "broken", "broken"]);
+  for (const w of ["w", "v", "u"]) d.clear("fil_1", w, 1e9);
+  is((await d.all()).length, 3);
+});
+
+test("27 keepalive only below 60,000 bytes, and 30 never a redirect", async () => {
+  const seen: RequestInit[] = [];
+  const env = fake(new Set());
+  env.fetch = (_u, o) => {
+    seen.push(o!);
+    return Promise.reject(new Error("offline"));
+  };
+  (globalThis as any).AbortController ??= class {
+    signal = {};
+    abort() {}
+  };
+  (globalThis as any).TextEncoder ??= class {
+    encode = (s: string) => ({ length: unescape(encodeURIComponent(s)).length });
+  };
+  const http = new Http(env, "ä/b");
+  is(await http.send("1", "PUT", "files/x", "s", true), { is: "lost", why: "no answer came" });
+  await http.send("2", "PUT", "files/x", "ü".repeat(30_000), true);
+  await http.send("3", "PUT", "files/x", "s", false);
+  is(seen.map((o) => [o.keepalive ?? false, o.redirect]), [[true, "error"], [false, "error"], [false, "error"]]);
+  is((seen[0].headers as Record<string, string>)["X-Desk-User"], "%C3%A4%2Fb");
+});
+
+test("the debounce stays below the server's limit", () => {
+  ok(60_000 / delays.debounce <= 40, "40 saves a minute");
+});

@@ -1,0 +1,51 @@
+import type { Environment } from "./environment";
+
+const name = (writer: string): string => "weir.writer/" + writer.split("_")[0];
+
+/**
+ * Holds a writer's lock. Null: somebody else holds it. The lock ends with the page, or with release.
+ */
+export function hold(env: Environment, writer: string): Promise<(() => void) | null> {
+  return new Promise((done) => {
+    const locks = env.locks;
+    if (!locks) return done(null);
+    locks
+      .request(name(writer), { ifAvailable: true }, (lock) => {
+        if (!lock) return done(null);
+        return new Promise<void>((release) => done(release));
+      })
+      .catch(() => done(null));
+  });
+}
+
+/** The writers whose tabs live. */
+export async function live(env: Environment): Promise<(writer: string) => boolean> {
+  const held = new Set((await env.locks?.query())?.held?.map((l) => l.name));
+  return (writer) => held.has(name(writer));
+}
+
+/**
+ * Who this tab is. The id outlives a reload. A duplicated tab has a copy of it: whoever does not get the lock takes
+ * another one, and so does everybody where there are no locks to ask.
+ */
+export async function claim(env: Environment): Promise<{ writer: string; release: () => void }> {
+  const key = "weir.writer";
+  let kept: string | null = null;
+  try {
+    kept = env.tab?.getItem(key) ?? null;
+  } catch {
+    // forbidden
+  }
+  if (kept && /^[A-Za-z0-9-]{8,48}$/.test(kept)) {
+    const release = await hold(env, kept);
+    if (release) return { writer: kept, release };
+  }
+  const writer = env.id();
+  const release = (await hold(env, writer)) ?? (() => undefined);
+  try {
+    env.tab?.setItem(key, writer);
+  } catch {
+    // then a reload is another writer
+  }
+  return { writer, release };
+}
