@@ -174,8 +174,9 @@ type BranchReset struct {
 type BranchOperation struct {
 	ID     string `json:"id"`
 	Action string `json:"action,omitempty"`
-	// Status is the provider's own word, and Final says that it is its last.
+	// Status is the provider's own word, State what it means (see package branch), and Final says that it is its last.
 	Status      string         `json:"status"`
+	State       string         `json:"state"`
 	Final       bool           `json:"final"`
 	Error       string         `json:"error,omitempty"`
 	FirstSeenAt time.Time      `json:"first_seen_at"`
@@ -218,7 +219,8 @@ func (c *Client) GetBranchReset(ctx context.Context, id RunID) (*BranchReset, er
 	}
 	for _, o := range list {
 		op := BranchOperation{
-			ID: o.ID, Action: o.Action, Status: o.Status, Final: o.Final, Error: o.Error, FirstSeenAt: o.FirstSeenAt, LastSeenAt: o.LastSeenAt,
+			ID: o.ID, Action: o.Action, Status: o.Status, State: o.State, Final: o.Final, Error: o.Error,
+			FirstSeenAt: o.FirstSeenAt, LastSeenAt: o.LastSeenAt,
 		}
 		for _, s := range o.Seen {
 			op.Seen = append(op.Seen, StatusSeenAt(s))

@@ -136,6 +136,16 @@ type RunsCleaned struct {
 	Took time.Duration
 }
 
+// ResetsTended: one round of upkeep of branch resets ended, by every node's own or by the periodic dbops-reaper.
+type ResetsTended struct {
+	// Periodic says that it was the dbops-reaper.
+	Periodic bool
+	Took     time.Duration
+	Err      error
+	// Rang is how many resets were rung for, Closed how many were ended because nobody worked them.
+	Rang, Closed int
+}
+
 // Misconfigured: a provider refused our own settings. Deliveries wait until somebody mends them.
 type Misconfigured struct {
 	Run     jobs.RunID
@@ -179,6 +189,9 @@ func (MaintenanceDone) EventName() string { return "maintenance_done" }
 // EventName is runs_cleaned.
 func (RunsCleaned) EventName() string { return "runs_cleaned" }
 
+// EventName is resets_tended.
+func (ResetsTended) EventName() string { return "resets_tended" }
+
 // EventName is misconfigured.
 func (Misconfigured) EventName() string { return "misconfigured" }
 
@@ -194,4 +207,5 @@ func (DoorbellsRung) event()      {}
 func (RunCanceledInRiver) event() {}
 func (MaintenanceDone) event()    {}
 func (RunsCleaned) event()        {}
+func (ResetsTended) event()       {}
 func (Misconfigured) event()      {}

@@ -33,7 +33,7 @@ type Guard string
 // Guards are tried in the order in which a machine lists its transitions; "" is always true.
 const (
 	Always          Guard = ""
-	CancelRequested Guard = "cancel was requested, of anything but a branch reset, which only ends with its operations"
+	CancelRequested Guard = "cancel was requested, and it is no branch reset"
 	BudgetSpent     Guard = "failures + 1 reaches max_failures"
 	DeadlineSpent   Guard = "the step's deadline has passed, and failures + 1 reaches max_failures"
 	ReapsSpent      Guard = "reaps + 1 reaches max_reaps"

@@ -33,9 +33,13 @@ const takeBack fencing.Rider = `
     delete from weir.receipt t using fenced
     where t.run_id = fenced.id and t.attempt >= @began::bigint and t.outcome = 'started'`
 
+// CodePolling is the code of a snooze by which an owner comes back to look: a try that ended well, and no news.
+const CodePolling = "polling"
+
 const endedTry fencing.Rider = `
     insert into weir.ended_try (run_id, attempt, claimed_at, doorbell_id, owner, how, error_code, error)
     select fenced.id, @attempt::bigint, fenced.claimed_at, fenced.doorbell_id, @owner, @how, @code, @message from fenced
+    where coalesce(@code, '') <> '` + CodePolling + `'
     on conflict (run_id, attempt) do nothing`
 
 const (

@@ -31,10 +31,14 @@ create table weir.branch_operation (
     last_seen_at  timestamptz not null default clock_timestamp(),
     action        text        not null default '',
     status        text        not null, -- the provider's own word
+    state         text        not null, -- what that word means
     final         boolean     not null,
     error         text,
     seen          jsonb       not null, -- every status, with the time when it was first seen
-    primary key (run_id, operation_id)
+    primary key (run_id, operation_id),
+    constraint branch_operation_state_known check (
+        state in ('running', 'finished', 'retrying', 'failed', 'canceled', 'skipped', 'unheard')
+        and final = (state in ('finished', 'failed', 'canceled', 'skipped')))
 );
 
 -- Resets that are due, for the dbops-reaper: a backlog of other kinds must not stand before them. Like run_due_idx it
