@@ -273,3 +273,42 @@ func keyStands(ctx context.Context, tx pgx.Tx, kind, key string, digest []byte) 
 	}
 	return string(stored) == string(digest) && (expired == nil || !*expired), nil
 }
+
+var latestResets = fencing.Compile("latest resets", `
+select b.name, `+runColumns+` from weir.branch b cross join lateral (
+    select * from weir.run x where x.kind = 'branch_reset' and x.exclusive_key = b.name
+    order by x.exclusive_key desc, x.id desc limit 1
+) r order by b.name`)
+
+// LatestResets is the newest reset of each registered branch that has one, by the branch's name.
+func (c *Client) LatestResets(ctx context.Context) (map[string]*Run, error) {
+	rows, err := c.pool.Query(ctx, latestResets.SQL)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: latest resets: %w", err)
+	}
+	defer rows.Close()
+	out := map[string]*Run{}
+	for rows.Next() {
+		named := &namedRow{CollectableRow: rows}
+		run, err := scanRun(named)
+		if err != nil {
+			return nil, fmt.Errorf("jobs: latest resets: %w", err)
+		}
+		out[named.name] = run
+	}
+	if err := rows.Err(); err != nil {
+		return nil, fmt.Errorf("jobs: latest resets: %w", err)
+	}
+	return out, nil
+}
+
+// namedRow is a run's row with a name in front of it.
+type namedRow struct {
+	pgx.CollectableRow
+	name string
+}
+
+// Scan reads the name, and the rest into dest.
+func (r *namedRow) Scan(dest ...any) error {
+	return r.CollectableRow.Scan(append([]any{&r.name}, dest...)...)
+}

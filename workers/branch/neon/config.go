@@ -28,8 +28,8 @@ type Config struct {
 	APIKey string
 	// BaseURL is the API. Defaults to DefaultBaseURL.
 	BaseURL string
-	// Timeout is for one request and its answer. Defaults to 20 s; 100 ms to 10 min. A reset's call takes up to three
-	// requests: keep it well below a third of the step time.
+	// Timeout is for one request and its answer. Defaults to 15 s; 100 ms to 10 min. An issue takes up to four
+	// requests: keep it below a quarter of the step time.
 	Timeout time.Duration
 	// Proxy chooses a proxy for a request. Defaults to http.ProxyFromEnvironment.
 	Proxy func(*http.Request) (*url.URL, error)
@@ -37,7 +37,7 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	c.BaseURL = strings.TrimRight(cmp.Or(c.BaseURL, DefaultBaseURL), "/")
-	c.Timeout = cmp.Or(c.Timeout, 20*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, 15*time.Second)
 	if c.Proxy == nil {
 		c.Proxy = http.ProxyFromEnvironment
 	}
