@@ -67,7 +67,7 @@ type TryEnded struct {
 	Attempt int64
 	// Status is the run's afterwards.
 	Status jobs.Status
-	// How is succeeded, refused, failed, snoozed or released.
+	// How is succeeded, refused, failed, snoozed, released or canceled.
 	How  string
 	Code string
 	Took time.Duration
@@ -78,7 +78,7 @@ type LeaseLost struct {
 	Run     jobs.RunID
 	Kind    string
 	Attempt int64
-	// Write is what was refused: succeed, refuse, fail_try, snooze or release.
+	// Write is what was refused: succeed, refuse, fail_try, snooze, release or cancel.
 	Write string
 }
 
@@ -146,9 +146,10 @@ type ResetsTended struct {
 	Rang, Closed int
 }
 
-// Misconfigured: a provider refused our own settings. Deliveries wait until somebody mends them.
+// Misconfigured: a provider refused our own settings. Deliveries, or branch resets, wait until somebody mends them.
 type Misconfigured struct {
-	Run     jobs.RunID
+	Run jobs.RunID
+	// Channel is the channel, or the provider of branches.
 	Channel string
 	Code    string
 }
