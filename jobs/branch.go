@@ -147,10 +147,16 @@ select id from weir.run where kind = 'branch_reset' and exclusive_key = @name
 // provider touches no other. It is safe to repeat. While the branch is being reset its registration cannot change: an
 // *InFlightError. A target that another branch has is an *InvalidError.
 func (c *Client) RegisterBranch(ctx context.Context, b Branch) error {
+	return c.inTx(ctx, func(tx pgx.Tx) error { return c.RegisterBranchTx(ctx, tx, b) })
+}
+
+// RegisterBranchTx is RegisterBranch in the caller's transaction. Several branches in one transaction are registered in
+// one order everywhere, or two such transactions can deadlock.
+func (c *Client) RegisterBranchTx(ctx context.Context, tx pgx.Tx, b Branch) error {
 	if err := b.validate(); err != nil {
 		return err
 	}
-	return c.inTx(ctx, func(tx pgx.Tx) error { return registerBranch(ctx, tx, b) })
+	return registerBranch(ctx, tx, b)
 }
 
 func registerBranch(ctx context.Context, tx pgx.Tx, b Branch) error {
