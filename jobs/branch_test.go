@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/weirqueue/weir/internal/postgres/pgtest"
@@ -211,4 +212,48 @@ func TestGetBranchReset_OtherKindsAreNotFound(t *testing.T) {
 	require.ErrorIs(t, err, jobs.ErrNotFound)
 	require.ErrorIs(t, client.CancelBranchReset(t.Context(), mail), jobs.ErrNotFound)
 	require.ErrorIs(t, client.CancelBranchReset(t.Context(), jobs.RunID{1}), jobs.ErrNotFound)
+}
+
+// RV-17: branches and resets work in pgx's modes for transaction poolers too, and under a hostile search_path.
+func TestBranches_WorkInEveryExecMode(t *testing.T) {
+	t.Parallel()
+	for _, mode := range []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	} {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			url := pgtest.URL(t)
+			execSQL(t, pgtest.Connect(t, url), "create schema evil; create table evil.branch (id int); create table evil.branch_operation (id int)")
+			client := newClient(t, pgtest.Connect(t, url, pgtest.Config(func(c *pgxpool.Config) {
+				c.ConnConfig.DefaultQueryExecMode = mode
+				c.ConnConfig.RuntimeParams["search_path"] = "evil, public"
+			})))
+			ctx := t.Context()
+			b := jobs.Branch{Name: "ü/1", Provider: "fake", Target: "db", Retention: 90 * time.Minute}
+			require.NoError(t, client.RegisterBranch(ctx, b))
+			b.Parent = "main"
+			require.NoError(t, client.RegisterBranch(ctx, b))
+			list, err := client.Branches(ctx)
+			require.NoError(t, err)
+			require.Equal(t, []jobs.Branch{b}, list)
+			past := time.Now().Add(-time.Minute)
+			res, err := client.ResetBranch(ctx, jobs.Reset{Branch: b.Name, PointInTime: &past}, &jobs.Opts{IdempotencyKey: "k"})
+			require.NoError(t, err)
+			_, err = client.ResetBranch(ctx, jobs.Reset{Branch: b.Name}, nil)
+			require.ErrorIs(t, err, jobs.ErrInFlight)
+			got, err := client.GetBranchReset(ctx, res.Run.ID)
+			require.NoError(t, err)
+			require.Equal(t, b.Name, got.Branch)
+			require.WithinDuration(t, past, *got.PointInTime, time.Microsecond)
+			require.ErrorIs(t, client.RemoveBranch(ctx, b.Name), jobs.ErrInFlight)
+			require.NoError(t, client.CancelBranchReset(ctx, res.Run.ID))
+			history, err := client.ResetsOfBranch(ctx, b.Name, 0)
+			require.NoError(t, err)
+			require.Len(t, history, 1)
+			latest, err := client.LatestResets(ctx)
+			require.NoError(t, err)
+			require.Equal(t, history[0], latest[b.Name])
+			require.NoError(t, client.RemoveBranch(ctx, b.Name))
+		})
+	}
 }

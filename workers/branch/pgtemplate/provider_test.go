@@ -61,7 +61,7 @@ func TestIssue_TheBranchEqualsItsParent(t *testing.T) {
 	require.Equal(t, "parent", w.data(w.branch))
 }
 
-// BR-12, BR-13: no name is cut into another's, and nothing is touched that is not to be: other databases survive, those
+// BR-09, BR-12, BR-13: no name is cut into another's, and nothing is touched that is not to be: other databases survive, those
 // whose names look alike too.
 func TestIssue_RefusesBeforeAnythingIsDestroyed(t *testing.T) {
 	t.Parallel()
