@@ -247,3 +247,36 @@ func TestIssue_AsksWhetherTheRunIsStillItsOwn(t *testing.T) {
 	require.Equal(t, branch.ClassLater, class(err))
 	require.Zero(t, f.asked("POST"))
 }
+
+// BR-04: a proxy repeats the call, and Neon says no to its double: that is proof that the first one worked.
+func TestIssue_ADoubleThatIsRefusedIsProofOfTheFirst(t *testing.T) {
+	f := newFake(t)
+	p := provider(t, f)
+	for _, status := range []int{409, 422} {
+		f.applied = func(w http.ResponseWriter, _ *http.Request) bool {
+			fail(w, status, "BRANCH_ALREADY_EXISTS", "branch already exists")
+			return true
+		}
+		ops, err := p.Issue(t.Context(), reset(fmt.Sprint("run-", status)))
+		require.NoError(t, err)
+		require.Len(t, ops, 2)
+	}
+	require.Equal(t, 2, f.restored())
+}
+
+// What is looked for may be on a later page, behind names that look alike.
+func TestFind_AcrossPages(t *testing.T) {
+	f := newFake(t)
+	p := provider(t, f)
+	f.page = 1
+	for i := range 4 {
+		f.branches = append(f.branches, fakeBranch{ID: fmt.Sprint("br-x", i), Name: fmt.Sprintf("weir-run-1%d", i)})
+	}
+	f.applied = func(w http.ResponseWriter, _ *http.Request) bool { return hangUp(w) }
+	_, err := p.Issue(t.Context(), reset("run-1"))
+	require.Equal(t, branch.ClassUnknown, class(err))
+	ops, found, err := p.Find(t.Context(), reset("run-1"))
+	require.NoError(t, err)
+	require.True(t, found)
+	require.Len(t, ops, 2)
+}
