@@ -9,7 +9,7 @@ const (
 	neonGo       = "workers/branch/neon/provider.go"
 	neonWireGo   = "workers/branch/neon/wire.go"
 	swapGo       = "workers/branch/pgtemplate/provider.go"
-	sessionGo    = "workers/branch/pgtemplate/session.go"
+	swapLockGo   = "workers/branch/pgtemplate/session.go"
 	nameGo       = "workers/branch/pgtemplate/name.go"
 	neonPkg      = "./workers/branch/neon"
 	templatePkg  = "./workers/branch/pgtemplate"
@@ -46,9 +46,9 @@ var branchMutants = []mutant{
 	{"neon: a key in an error", one(neonWireGo, `return strings.ReplaceAll(s, w.cfg.APIKey, "***")`, "return s"), neonPkg, "TestPoll_Gone"},
 	{"neon: issued by whoever", one(neonGo, "if err := r.StillMine(ctx); err != nil {", "if err := r.StillMine(ctx); false {"), neonPkg, "TestIssue_Asks"},
 
-	{"pgtemplate: without the lock", one(sessionGo, "if got {", "if true {"), templatePkg, "TestIssue_NothingWithoutTheLock"},
-	{"pgtemplate: anybody takes the lock", one(sessionGo, "if err := s.reset.StillMine(ctx); err != nil {", "if err := s.reset.StillMine(ctx); false {"), templatePkg, "TestIssue_NothingWithoutTheLock"},
-	{"pgtemplate: a late one goes on", []edit{{sessionGo, "if err := r.StillMine(ctx); err != nil {", "if err := r.StillMine(ctx); false {"}, {swapGo, "if err := r.StillMine(ctx); err != nil {", "if err := r.StillMine(ctx); false {"}}, templatePkg, "TestIssue_Refuses"},
+	{"pgtemplate: without the lock", one(swapLockGo, "if got {", "if true {"), templatePkg, "TestIssue_NothingWithoutTheLock"},
+	{"pgtemplate: anybody takes the lock", one(swapLockGo, "if err := s.reset.StillMine(ctx); err != nil {", "if err := s.reset.StillMine(ctx); false {"), templatePkg, "TestIssue_NothingWithoutTheLock"},
+	{"pgtemplate: a late one goes on", []edit{{swapLockGo, "if err := r.StillMine(ctx); err != nil {", "if err := r.StillMine(ctx); false {"}, {swapGo, "if err := r.StillMine(ctx); err != nil {", "if err := r.StillMine(ctx); false {"}}, templatePkg, "TestIssue_Refuses"},
 	{"pgtemplate: every database is a branch", one(nameGo, "case slices.Contains(p.protected, r.Target) || ours.MatchString(r.Target):", "case false:"), templatePkg, "TestIssue_Refuses"},
 	{"pgtemplate: names in letters", one(nameGo, "len(r.Target) > maxName", "len([]rune(r.Target)) > maxName"), templatePkg, "TestIssue_Refuses"},
 	{"pgtemplate: twice for one run", one(swapGo, "if target.mark.Run == r.RunID {", "if false {"), templatePkg, "TestIssue_TheBranchEquals"},
