@@ -164,7 +164,7 @@ func (p *Provider) Find(ctx context.Context, r branch.Reset) ([]branch.Operation
 		older := false
 		for _, o := range page.Operations { // newest first
 			switch {
-			case o.CreatedAt.Before(backup.CreatedAt.Add(-sameCall)):
+			case o.CreatedAt.Before(backup.CreatedAt.Add(-justBefore)):
 				older = true
 			case o.CreatedAt.Before(backup.CreatedAt.Add(sameCall)) && (o.BranchID == r.Target || o.BranchID == backup.ID):
 				ours = append(ours, o)
@@ -178,8 +178,12 @@ func (p *Provider) Find(ctx context.Context, r branch.Reset) ([]branch.Operation
 	}
 }
 
-// sameCall is how far apart, by Neon's own clock, the backup and the operations of one call may be created.
-const sameCall = 5 * time.Second
+// The operations of a call are created, by Neon's own clock, at about the time of its backup. Those of an earlier reset
+// are final before another one begins.
+const (
+	justBefore = time.Second
+	sameCall   = 5 * time.Second
+)
 
 func (p *Provider) backup(ctx context.Context, r branch.Reset) (apiBranch, error) {
 	cursor := ""
