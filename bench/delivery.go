@@ -42,7 +42,7 @@ func delivery(delay time.Duration, enqueue func(context.Context, *jobs.Client, i
 		}
 		done := newCounter(n)
 		fleet, err := workers.New(pool, &workers.Config{
-			Channels: map[string]channel.Channel{"bench": &sender{delay}}, FetchCooldown: 20*time.Millisecond, FetchPollInterval: 1000 * time.Millisecond,
+			Channels: map[string]channel.Channel{"bench": &sender{delay}}, FetchCooldown: 20 * time.Millisecond, FetchPollInterval: 1000 * time.Millisecond,
 			Delivery: workers.DeliveryConfig{MaxWorkers: manyWorkers}, Logger: slog.New(slog.DiscardHandler),
 			Observer: workers.ObserverFunc(func(_ context.Context, e workers.Event) {
 				if ended, ok := e.(workers.TryEnded); ok && ended.Status == jobs.StatusSent {

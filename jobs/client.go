@@ -20,6 +20,8 @@ type Config struct {
 	Schema string
 	// DeliveryQueue is the River queue of deliveries. It must be one that the fleet works. Defaults to "weir_delivery".
 	DeliveryQueue string
+	// BranchQueue is the River queue of branch resets. It must be one that the fleet works. Defaults to "weir_branch_reset".
+	BranchQueue string
 	// Channels restricts the channels that Notify takes. Defaults to any name; "email" is always checked for a valid
 	// address.
 	Channels []string
@@ -41,6 +43,9 @@ func (c *Config) withDefaults() *Config {
 	if out.DeliveryQueue == "" {
 		out.DeliveryQueue = doorbell.QueueOf(KindDelivery)
 	}
+	if out.BranchQueue == "" {
+		out.BranchQueue = doorbell.QueueOf(KindBranchReset)
+	}
 	if out.Logger == nil {
 		out.Logger = slog.Default()
 	}
@@ -52,7 +57,7 @@ func (c *Config) validate() error {
 	if c.Schema != "" && (!schemaName.MatchString(c.Schema) || len(c.Schema) > 46) {
 		faults = append(faults, invalid("Config.Schema", c.Schema, "letters, digits and _, at most 46 bytes"))
 	}
-	faults = append(faults, validateQueue("Config.DeliveryQueue", c.DeliveryQueue))
+	faults = append(faults, validateQueue("Config.DeliveryQueue", c.DeliveryQueue), validateQueue("Config.BranchQueue", c.BranchQueue))
 	for i, name := range c.Channels {
 		if !channelName.MatchString(name) {
 			faults = append(faults, invalid(fmt.Sprintf("Config.Channels[%d]", i), name, "a lower-case letter, then letters, digits, - and _, at most 63"))

@@ -64,7 +64,9 @@ type Kind[T any] struct {
 var (
 	kindName = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 	stepName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,62}$`)
-	builtIn  = map[string]bool{KindDelivery: true, KindDelivery + "_chunk": true, keyOfNotifications: true, "plan": true, "branch_reset": true, "maintenance": true}
+	builtIn  = map[string]bool{
+		KindDelivery: true, KindDelivery + "_chunk": true, keyOfNotifications: true, "plan": true, KindBranchReset: true, "maintenance": true,
+	}
 )
 
 // NewKind declares a kind. The error is one or more *InvalidError.
@@ -138,6 +140,7 @@ type Request struct {
 	kind, queue, need string
 	maxAttempts       int
 	body, digest      []byte
+	asked             []byte // what a key is compared by, where that is not the payload
 	err               error
 }
 
@@ -162,6 +165,9 @@ func (k *Kind[T]) Of(payload T) Request {
 
 // keyDigest is what an idempotency key is compared by: the payload, not the list of steps, which a deploy may change.
 func (r Request) keyDigest() ([]byte, error) {
+	if r.asked != nil {
+		return delivery.Digest(r.asked), nil
+	}
 	f, err := operation.Decode(r.body, r.digest)
 	if err != nil {
 		return nil, err

@@ -25,6 +25,9 @@ type Config struct {
 	// Delivery configures notification deliveries.
 	Delivery DeliveryConfig
 
+	// Branches configures branch resets.
+	Branches BranchConfig
+
 	// Kinds are the application's own kinds that this process works; see Bind.
 	Kinds []Binding
 
@@ -97,6 +100,7 @@ func (c *Config) withDefaults() *Config {
 	def(&out.Delivery.ThrottleLimit, 24*time.Hour)
 	def(&out.Delivery.Backoff.First, 30*time.Second)
 	def(&out.Delivery.Backoff.Max, max(time.Hour, out.Delivery.Backoff.First))
+	out.Branches = out.Branches.withDefaults()
 	if out.Observer == nil {
 		out.Observer = ObserverFunc(nil)
 	}
@@ -109,6 +113,9 @@ func (c *Config) withDefaults() *Config {
 // beat is how often this process renews leases: as often as its shortest lease asks for.
 func (c *Config) beat() time.Duration {
 	shortest := c.Delivery.Lease
+	if len(c.Branches.Providers) > 0 {
+		shortest = min(shortest, c.Branches.Lease)
+	}
 	for _, b := range c.Kinds {
 		shortest = min(shortest, b.cfg.Lease)
 	}
@@ -160,6 +167,7 @@ func (c *Config) validate() error {
 	between("Delivery.ThrottleLimit", c.Delivery.ThrottleLimit, 0, 365*24*time.Hour)
 	between("Delivery.Backoff.First", c.Delivery.Backoff.First, time.Millisecond, 24*time.Hour)
 	between("Delivery.Backoff.Max", c.Delivery.Backoff.Max, c.Delivery.Backoff.First, 30*24*time.Hour)
+	faults = append(faults, c.Branches.validate()...)
 	names := map[string]bool{}
 	for _, b := range c.Kinds {
 		faults = append(faults, b.validate())

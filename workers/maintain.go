@@ -67,7 +67,7 @@ func (s *Service) upkeep(ctx context.Context) (oldest time.Duration, queue strin
 		s.cfg.Observer.Observe(ctx, DoorbellsRung{Runs: rang})
 	}
 
-	errs = append(errs, s.followCanceled(ctx))
+	errs = append(errs, s.followCanceled(ctx), s.tendResets(ctx, s.resets, false))
 	oldest, queue, err = fencing.OldestDue(ctx, s.pool)
 	errs = append(errs, err)
 	return oldest, queue, errors.Join(errs...)

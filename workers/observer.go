@@ -67,7 +67,7 @@ type TryEnded struct {
 	Attempt int64
 	// Status is the run's afterwards.
 	Status jobs.Status
-	// How is succeeded, refused, failed, snoozed or released.
+	// How is succeeded, refused, failed, snoozed, released or canceled.
 	How  string
 	Code string
 	Took time.Duration
@@ -78,7 +78,7 @@ type LeaseLost struct {
 	Run     jobs.RunID
 	Kind    string
 	Attempt int64
-	// Write is what was refused: succeed, refuse, fail_try, snooze or release.
+	// Write is what was refused: succeed, refuse, fail_try, snooze, release or cancel.
 	Write string
 }
 
@@ -136,9 +136,20 @@ type RunsCleaned struct {
 	Took time.Duration
 }
 
-// Misconfigured: a provider refused our own settings. Deliveries wait until somebody mends them.
+// ResetsTended: one round of upkeep of branch resets ended, by every node's own or by the periodic dbops-reaper.
+type ResetsTended struct {
+	// Periodic says that it was the dbops-reaper.
+	Periodic bool
+	Took     time.Duration
+	Err      error
+	// Rang is how many resets were rung for, Closed how many were ended because nobody worked them.
+	Rang, Closed int
+}
+
+// Misconfigured: a provider refused our own settings. Deliveries, or branch resets, wait until somebody mends them.
 type Misconfigured struct {
-	Run     jobs.RunID
+	Run jobs.RunID
+	// Channel is the channel, or the provider of branches.
 	Channel string
 	Code    string
 }
@@ -179,6 +190,9 @@ func (MaintenanceDone) EventName() string { return "maintenance_done" }
 // EventName is runs_cleaned.
 func (RunsCleaned) EventName() string { return "runs_cleaned" }
 
+// EventName is resets_tended.
+func (ResetsTended) EventName() string { return "resets_tended" }
+
 // EventName is misconfigured.
 func (Misconfigured) EventName() string { return "misconfigured" }
 
@@ -194,4 +208,5 @@ func (DoorbellsRung) event()      {}
 func (RunCanceledInRiver) event() {}
 func (MaintenanceDone) event()    {}
 func (RunsCleaned) event()        {}
+func (ResetsTended) event()       {}
 func (Misconfigured) event()      {}

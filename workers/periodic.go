@@ -60,6 +60,9 @@ func (s *Service) addWorkers(w *river.Workers) error {
 	if err := river.AddWorkerSafely(w, newChunkWorker(deliveries)); err != nil {
 		return err
 	}
+	if err := s.addResets(w); err != nil {
+		return err
+	}
 	for _, b := range s.cfg.Kinds {
 		if err := s.addKind(w, b); err != nil {
 			return err
@@ -72,7 +75,7 @@ func (s *Service) addWorkers(w *river.Workers) error {
 }
 
 // PeriodicJobs are for the River client's PeriodicJobs, where an application has its own: they clean finished runs
-// every ten minutes, and look for stale deliveries every minute beside what each node does by itself. Without them
+// every ten minutes, and look for stale deliveries and branch resets every minute beside what each node does by itself. Without them
 // finished runs are kept for ever; nothing else depends on them.
 func (s *Service) PeriodicJobs() []*river.PeriodicJob {
 	opts := func() *river.InsertOpts {
@@ -85,12 +88,16 @@ func (s *Service) PeriodicJobs() []*river.PeriodicJob {
 		river.NewPeriodicJob(river.PeriodicInterval(time.Minute),
 			func() (river.JobArgs, *river.InsertOpts) { return reclaimArgs{}, opts() },
 			&river.PeriodicJobOpts{ID: "reclaim-stale-deliveries", RunOnStart: true}),
+		dbopsPeriodic(),
 	}
 }
 
 // Queues are the River queues that this service works, for the River client's Queues.
 func (s *Service) Queues() map[string]river.QueueConfig {
-	queues := map[string]river.QueueConfig{maintenanceQueue: {MaxWorkers: 2}}
+	queues := map[string]river.QueueConfig{maintenanceQueue: {MaxWorkers: 2}, dbopsQueue: {MaxWorkers: 1}}
+	if len(s.cfg.Branches.Providers) > 0 {
+		queues[s.cfg.Branches.Queue] = river.QueueConfig{MaxWorkers: s.cfg.Branches.MaxWorkers}
+	}
 	// A process without channels would only keep deliveries from those that have some.
 	if len(s.cfg.Channels) > 0 {
 		queues[s.cfg.Delivery.Queue] = river.QueueConfig{MaxWorkers: s.cfg.Delivery.MaxWorkers}

@@ -28,7 +28,7 @@ const (
 	processOptions = "WEIR_TEST_WORKER_OPTIONS"
 )
 
-type options struct{ Lease, StepTime, Grace time.Duration }
+type options struct{ Lease, StepTime, Grace, AskWait time.Duration }
 
 const processTables = `
 create table acts (at timestamptz default clock_timestamp(), pid int, run uuid, act text);
@@ -60,6 +60,8 @@ func beWorker() int {
 	}
 	fleet, err := workers.New(pool, quickConfig(actor{own, note}, func(c *workers.Config) {
 		c.Delivery.Lease, c.Delivery.StepTime, c.ShutdownGrace = o.Lease, o.StepTime, o.Grace
+		c.Branches = branchConfig(branchActor{own, note}).Branches
+		c.Branches.Lease, c.Branches.AskWait = o.Lease, o.AskWait
 		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		c.Observer = workers.ObserverFunc(func(_ context.Context, e workers.Event) {
 			switch e := e.(type) {
@@ -122,6 +124,9 @@ func spawn(t *testing.T, url string, o options) *child {
 	t.Helper()
 	if o.StepTime == 0 {
 		o.StepTime = 10 * o.Lease
+	}
+	if o.AskWait == 0 {
+		o.AskWait = time.Second
 	}
 	text, err := json.Marshal(o)
 	require.NoError(t, err)

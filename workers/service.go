@@ -37,6 +37,7 @@ type Service struct {
 	keeper   *fencing.Keeper
 	reaper   *fencing.Reaper
 	sweeper  *doorbell.Sweeper
+	resets   *doorbell.Sweeper
 	canceled *doorbell.Canceled
 	suspects chan struct{} // holds one token: a process runs one suspect at a time
 
@@ -56,7 +57,7 @@ type Service struct {
 // River client's Start, and Stop before its Stop.
 //
 // Each worker has a finite Timeout of its own. The queues (see Queues: Config.Delivery.Queue, the same with "_bulk" appended
-// for the chunks of jobs.NotifyMany, those of the kinds, and "weir_maintenance" where
+// for the chunks of jobs.NotifyMany, those of the kinds, and "weir_maintenance" and "weir_dbops" where
 // PeriodicJobs is used) must be in the River client's Queues; FetchOnlyKnownKinds is recommended where other processes
 // share them. No guarantee depends on the River client's periodic jobs or on who is River's leader.
 func Register(riverWorkers *river.Workers, pool *pgxpool.Pool, cfg *Config) (*Service, error) {
@@ -89,6 +90,7 @@ func newService(pool *pgxpool.Pool, c *Config) (*Service, error) {
 		pool: pool, cfg: c, log: c.Logger, owner: fencing.NewOwner(), bells: bells,
 		reaper:   &fencing.Reaper{DB: pool, Bells: bells, Settle: receipts.SettleUnknown, MaxReaps: c.MaxReaps, Limit: 500},
 		sweeper:  doorbell.NewSweeper(pool, bells, c.DoorbellGrace),
+		resets:   doorbell.NewResetSweeper(pool, bells, c.DoorbellGrace),
 		canceled: doorbell.NewCanceled(pool, c.Schema),
 		suspects: make(chan struct{}, 1),
 		runs:     runs, endRuns: endRuns,

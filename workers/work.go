@@ -216,7 +216,7 @@ func (s *Service) conclude(ctx, runCtx context.Context, held *fencing.Held, c fe
 
 var hows = map[fencing.Event]string{
 	fencing.Succeed: "succeeded", fencing.Refuse: "refused", fencing.FailTry: "failed", fencing.Snooze: "snoozed",
-	fencing.Release: "released",
+	fencing.Release: "released", fencing.Cancel: "canceled",
 }
 
 // tryError is what River shows of a failed try: codes only. The text of an error may hold personal data, and it may

@@ -192,5 +192,12 @@ func (s *Service) cancelInRiver(ctx context.Context, run uuid.UUID) (done bool, 
 	if err != nil || !found || l.Terminal {
 		return false, err
 	}
+	if !done && !l.Owned {
+		// A branch reset that goes on at its provider is looked after to its end, and its doorbell is gone.
+		rung := fencing.Rung{Run: run, Kind: l.Kind, Queue: l.Queue, Priority: l.Priority}
+		if err := fencing.Ring(ctx, tx, s.bells, rung); err != nil {
+			return false, err
+		}
+	}
 	return done, tx.Commit(ctx)
 }

@@ -48,7 +48,7 @@ func run(ctx context.Context, r *ui.Resolved, logger *slog.Logger) error {
 		return errors.Join(fmt.Errorf("make the pool: %w", err), listener.Close())
 	}
 	defer pool.Close()
-	client, err := jobs.NewClient(pool, &jobs.Config{Schema: r.Schema, Logger: logger})
+	client, err := jobs.NewClient(pool, &jobs.Config{Schema: r.Schema, BranchQueue: r.BranchQueue, Logger: logger})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

@@ -45,6 +45,10 @@ func (c *RunCommand) Run(ctx context.Context) error {
 		return err
 	}
 	defer closeChannels()
+	branches, err := openBranches(c.Branches, c.Neon, c.PGTemplate, pool.Config().ConnConfig.Database, log)
+	if err != nil {
+		return err
+	}
 
 	var fleet *workers.Fleet
 	measured := metrics.New(func() int {
@@ -53,7 +57,9 @@ func (c *RunCommand) Run(ctx context.Context) error {
 		}
 		return fleet.Held()
 	})
-	fleet, err = workers.New(pool, c.config(channels, measured, log))
+	cfg := c.config(channels, measured, log)
+	cfg.Branches = branches
+	fleet, err = workers.New(pool, cfg)
 	if err != nil {
 		return err
 	}

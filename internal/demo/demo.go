@@ -53,6 +53,8 @@ type Demo struct {
 	script *script
 	fleet  *fleet
 	url    string
+
+	branches branches // none on an existing database
 }
 
 // Start sets everything up: database, migrations, mail server, workers. Call Close.
@@ -77,7 +79,7 @@ func Start(ctx context.Context, opts Options) (_ *Demo, err error) {
 	if d.pool, err = pgxpool.New(ctx, d.url); err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	if d.client, err = jobs.NewClient(d.pool, &jobs.Config{Schema: opts.RiverSchema, DeliveryQueue: queue, Logger: opts.Logger}); err != nil {
+	if d.client, err = jobs.NewClient(d.pool, &jobs.Config{Schema: opts.RiverSchema, DeliveryQueue: queue, BranchQueue: branchQueue, Logger: opts.Logger}); err != nil {
 		return nil, err
 	}
 	if d.sink, err = smtpsink.Start(smtpsink.Config{Behaviour: d.script.behave}); err != nil {
@@ -98,7 +100,7 @@ func (d *Demo) startPostgres(ctx context.Context) (err error) {
 		return err
 	}
 	d.url = d.server.URL(d.dbName)
-	return nil
+	return d.makeBranches(ctx)
 }
 
 func (d *Demo) startFleet() (err error) {
@@ -120,7 +122,15 @@ func (d *Demo) startFleet() (err error) {
 }
 
 func (d *Demo) workerEnv(smtpHost, smtpPort string) []string {
+	pgtemplate := ""
+	if d.branches.target != "" {
+		pgtemplate = d.server.URL("postgres")
+	}
 	return []string{
+		"WEIR_PGTEMPLATE_URL=" + pgtemplate, "WEIR_PGTEMPLATE_PROTECTED=", "WEIR_PGTEMPLATE_EVICT_PARENT=false", "WEIR_PGTEMPLATE_PATIENCE=5s",
+		"WEIR_NEON_API_KEY=", "WEIR_NEON_API_KEY_FILE=", "WEIR_BRANCH_QUEUE=" + branchQueue, "WEIR_BRANCH_WORKERS=5",
+		"WEIR_BRANCH_LEASE=" + lease.String(), "WEIR_BRANCH_STEP_TIME=30s", "WEIR_BRANCH_POLL_FIRST=300ms", "WEIR_BRANCH_POLL_MAX=1s",
+		"WEIR_BRANCH_LIMIT=1h", "WEIR_BRANCH_FAILED_LIMIT=10m", "WEIR_BRANCH_ASK_WAIT=10s",
 		"DATABASE_URL=" + d.url, "RIVER_SCHEMA=" + d.opts.RiverSchema,
 		"WEIR_HTTP_ADDR=127.0.0.1:0", "WEIR_POOL_SIZE=4", "WEIR_LOG_FORMAT=text", "WEIR_LOG_LEVEL=info",
 		"WEIR_DELIVERY_QUEUE=" + queue, "WEIR_DELIVERY_WORKERS=20",
@@ -156,7 +166,9 @@ func (d *Demo) Close() error {
 	}
 	if d.server != nil {
 		if d.dbName != "" {
-			errs = append(errs, d.server.DropDatabase(ctx, d.dbName))
+			for _, name := range append(d.branches.names(), d.dbName) {
+				errs = append(errs, d.server.DropDatabase(ctx, name))
+			}
 		}
 		errs = append(errs, d.server.Close())
 	}

@@ -44,7 +44,11 @@ func (d *Demo) Play(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	d.say("another worker finished it")
-	return d.report(ctx, played)
+	reset, err := d.reset(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return d.report(ctx, played, reset)
 }
 
 type playedLetter struct {

@@ -78,6 +78,15 @@ const pageSize = 2000
 
 // NewSweeper makes a sweeper. Zero values: grace 15 s.
 func NewSweeper(db DB, bells *Bells, grace time.Duration) *Sweeper {
+	return newSweeper(db, bells, grace, dueWhere)
+}
+
+// NewResetSweeper makes a sweeper of branch resets alone: no backlog of other kinds stands before them.
+func NewResetSweeper(db DB, bells *Bells, grace time.Duration) *Sweeper {
+	return newSweeper(db, bells, grace, dueWhere+` and r.kind = 'branch_reset' and r.status in ('queued', 'running')`)
+}
+
+func newSweeper(db DB, bells *Bells, grace time.Duration, dueWhere string) *Sweeper {
 	table := Table(bells.client.Schema())
 	return &Sweeper{
 		db: db, bells: bells, grace: grace, pages: 5,

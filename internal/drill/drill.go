@@ -325,4 +325,6 @@ func (d *drill) close() error {
 }
 
 // Subjects are the built-in ones.
-func Subjects(seed uint64) []Subject { return []Subject{newDeliveries(seed), newOrders(seed)} }
+func Subjects(seed uint64) []Subject {
+	return []Subject{newDeliveries(seed), newOrders(seed), newResets(seed)}
+}

@@ -33,6 +33,7 @@ func startProvider(seed uint64) (*provider, error) {
 	mux.HandleFunc("POST /once/{key}", func(w http.ResponseWriter, r *http.Request) { p.act(w, "once/"+r.PathValue("key"), true) })
 	mux.HandleFunc("POST /each/{key}", func(w http.ResponseWriter, r *http.Request) { p.act(w, "each/"+r.PathValue("key"), false) })
 	mux.HandleFunc("GET /each/{key}", func(w http.ResponseWriter, r *http.Request) { p.ask(w, "each/"+r.PathValue("key")) })
+	mux.HandleFunc("GET /poll/{key}", func(w http.ResponseWriter, r *http.Request) { p.poll(w, "poll/"+r.PathValue("key")) })
 	p.server = &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	go func() { _ = p.server.Serve(l) }()
 	return p, nil
@@ -76,6 +77,15 @@ func (p *provider) ask(w http.ResponseWriter, key string) {
 		http.NotFound(w, nil)
 		return
 	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"key": key, "n": n})
+}
+
+// poll says how often it was asked, itself included.
+func (p *provider) poll(w http.ResponseWriter, key string) {
+	p.mu.Lock()
+	p.calls[key]++
+	n := p.calls[key]
+	p.mu.Unlock()
 	_ = json.NewEncoder(w).Encode(map[string]any{"key": key, "n": n})
 }
 

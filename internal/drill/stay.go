@@ -105,6 +105,9 @@ func (s *stay) clear(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("drill: remove doorbells: %w", err)
 	}
+	if _, err := s.pool.Exec(ctx, "delete from weir.branch where provider = $1 and name like 'drill-%'", drillProvider); err != nil {
+		return fmt.Errorf("drill: remove branches: %w", err)
+	}
 	return nil
 }
 

@@ -53,7 +53,7 @@ var effects = map[Event]effect{
 
 // guards are SQL over the locked row r.
 var guards = map[Guard]string{
-	CancelRequested: "r.cancel_requested_at is not null",
+	CancelRequested: "r.cancel_requested_at is not null and r.kind <> '" + KindBranchReset + "'",
 	BudgetSpent:     "r.failures + 1 >= r.max_failures",
 	DeadlineSpent:   stepDeadlinePassed + " and r.failures + 1 >= r.max_failures",
 	ReapsSpent:      "r.reaps + 1 >= @max_reaps::int",

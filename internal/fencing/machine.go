@@ -33,7 +33,7 @@ type Guard string
 // Guards are tried in the order in which a machine lists its transitions; "" is always true.
 const (
 	Always          Guard = ""
-	CancelRequested Guard = "cancel was requested"
+	CancelRequested Guard = "cancel was requested, and it is no branch reset"
 	BudgetSpent     Guard = "failures + 1 reaches max_failures"
 	DeadlineSpent   Guard = "the step's deadline has passed, and failures + 1 reaches max_failures"
 	ReapsSpent      Guard = "reaps + 1 reaches max_reaps"
@@ -100,6 +100,10 @@ var Delivery = mustMachine(Machine{
 		{From: "failed", Event: Redrive, When: NotCanceled, To: "pending"},
 	},
 })
+
+// KindBranchReset is the kind whose runs have something going on outside between their owners: a requested cancel does
+// not end them by itself.
+const KindBranchReset = "branch_reset"
 
 // Steps is the machine of branch resets and of an application's own kinds. Between owners such a run stays running,
 // without a lease.

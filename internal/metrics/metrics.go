@@ -20,12 +20,12 @@ type Metrics struct {
 
 	claims, notClaimed, tries, codes, lost, doubts, reaped *prometheus.CounterVec
 	misconfigured                                          *prometheus.CounterVec
-	left, rung, canceledInRiver, cleaned                   prometheus.Counter
+	left, rung, canceledInRiver, cleaned, resetsClosed     prometheus.Counter
 	beats                                                  *prometheus.CounterVec
 	beatSeconds, waited                                    prometheus.Histogram
 	trySeconds                                             *prometheus.HistogramVec
 	upkeep                                                 *prometheus.CounterVec
-	upkeepLast, oldestDue                                  prometheus.Gauge
+	upkeepLast, oldestDue, dbopsLast                       prometheus.Gauge
 }
 
 // New makes the metrics in a registry of their own, with those of the Go runtime and the process. held says how many
@@ -58,6 +58,8 @@ func New(held func() int) *Metrics {
 		beats:           counter("heartbeat_renewals_total", "Runs in heartbeats, by result.", "result"),
 		upkeep:          counter("upkeep_rounds_total", "Rounds of reaping and sweeping, by result.", "result"),
 		upkeepLast:      gauge("upkeep_last_success_timestamp_seconds", "When a round of reaping and sweeping last worked."),
+		dbopsLast:       gauge("dbops_reaper_last_success_timestamp_seconds", "When the dbops-reaper last worked in this process."),
+		resetsClosed:    one("resets_closed_total", "Branch resets that nobody worked and that upkeep ended."),
 		oldestDue:       gauge("oldest_due_seconds", "For how long the run that waits longest has been due."),
 		beatSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "weir", Name: "heartbeat_seconds", Help: "How long one heartbeat took.", Buckets: seconds,
@@ -71,7 +73,7 @@ func New(held func() int) *Metrics {
 	}
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		m.claims, m.notClaimed, m.tries, m.codes, m.lost, m.doubts, m.reaped, m.misconfigured, m.left, m.rung,
-		m.canceledInRiver, m.cleaned, m.beats, m.upkeep, m.upkeepLast, m.oldestDue, m.beatSeconds, m.waited, m.trySeconds)
+		m.canceledInRiver, m.cleaned, m.beats, m.upkeep, m.upkeepLast, m.dbopsLast, m.resetsClosed, m.oldestDue, m.beatSeconds, m.waited, m.trySeconds)
 	m.initialise()
 	if held != nil {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(
@@ -140,6 +142,12 @@ func (m *Metrics) Observe(_ context.Context, event workers.Event) {
 		m.maintenance(e)
 	case workers.RunsCleaned:
 		m.cleaned.Add(float64(e.Runs))
+	case workers.ResetsTended:
+		m.resetsClosed.Add(float64(e.Closed))
+		m.rung.Add(float64(e.Rang))
+		if e.Periodic && e.Err == nil {
+			m.dbopsLast.SetToCurrentTime()
+		}
 	case workers.Misconfigured:
 		m.misconfigured.WithLabelValues(e.Channel, e.Code).Inc()
 	}

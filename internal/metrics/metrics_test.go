@@ -32,6 +32,8 @@ var oneOfEach = []workers.Event{
 	workers.MaintenanceDone{Took: time.Second, OldestDue: time.Minute, OldestQueue: "q"},
 	workers.MaintenanceDone{Took: time.Second, Err: errors.New("secret-error")},
 	workers.RunsCleaned{Runs: 5, Took: time.Second},
+	workers.ResetsTended{Periodic: true, Took: time.Second, Rang: 1, Closed: 1},
+	workers.ResetsTended{Err: errors.New("secret-error")},
 	workers.Misconfigured{Run: run, Channel: "email", Code: "smtp_535"},
 }
 
@@ -138,7 +140,7 @@ func TestMetrics_CountWhatHappened(t *testing.T) {
 		"weir_tries_ended_total failed delivery sent": 2, "weir_try_errors_total smtp_451 delivery": 2, "weir_try_seconds failed delivery": 2,
 		"weir_leases_lost_total delivery succeed": 2, "weir_leases_left_total": 2, "weir_doubts_resolved_total delivery lost": 2,
 		"weir_heartbeat_renewals_total renewed": 2, "weir_heartbeat_renewals_total failed": 2, "weir_heartbeat_seconds": 2,
-		"weir_runs_reaped_total delivery pending": 2, "weir_doorbells_rung_total": 6, "weir_runs_canceled_in_river_total": 2,
+		"weir_runs_reaped_total delivery pending": 2, "weir_doorbells_rung_total": 8, "weir_runs_canceled_in_river_total": 2,
 		"weir_upkeep_rounds_total ok": 2, "weir_upkeep_rounds_total failed": 2, "weir_oldest_due_seconds": 60,
 		"weir_runs_cleaned_total": 10, "weir_misconfigured_total email smtp_535": 2, "weir_runs_held": 7,
 	} {

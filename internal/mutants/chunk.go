@@ -8,7 +8,7 @@ const (
 
 var chunkMutants = []mutant{
 	{"chunk: its job is retired under a live owner", one(bellsGo, "        and not (j.state = 'running' and `+isChunk+` and `+ownsUnder+`)\n", ""), doorbellPkg, "Chunk_IsNotRetired"},
-	{"chunk: what waits under a dead one is not rung", one(fencingDir+"reap.go", "retirement.AddOrphans(rung, runs...)...", "rung..."), doorbellPkg, "Chunk_ADeadWorkers"},
+	{"chunk: what waits under a dead one is not rung", one(reapGo, "retirement.AddOrphans(rung, runs...)...", "rung..."), doorbellPkg, "Chunk_ADeadWorkers"},
 	{"chunk: one that works is rung again", one(sweeperGo, " and j.id not in (select id from busy)", ""), doorbellPkg, "Chunk_AtWork"},
 	{"chunk: a cancelled one is left", one(sweeperGo, "` + isChunk + ` or not", "not"), doorbellPkg, "Chunk_Cancelled"},
 	{"chunk: cancelling it cancels runs", one(chunkGo, "!errors.Is(cause, river.ErrJobCancelledRemotely)", "cause != nil"), workersPkg, "TestChunk_CancelledInRiver"},

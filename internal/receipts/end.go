@@ -33,13 +33,19 @@ const takeBack fencing.Rider = `
     delete from weir.receipt t using fenced
     where t.run_id = fenced.id and t.attempt >= @began::bigint and t.outcome = 'started'`
 
+// CodePolling is the code of a snooze by which an owner comes back to look: a try that ended well, and no news.
+const CodePolling = "polling"
+
 const endedTry fencing.Rider = `
     insert into weir.ended_try (run_id, attempt, claimed_at, doorbell_id, owner, how, error_code, error)
     select fenced.id, @attempt::bigint, fenced.claimed_at, fenced.doorbell_id, @owner, @how, @code, @message from fenced
+    where coalesce(@code, '') <> '` + CodePolling + `'
     on conflict (run_id, attempt) do nothing`
 
 const (
-	ownRun   = "r.id = @run"
+	ownRun = "r.id = @run"
+	// A cancellation is open to others too, so an owner's is fenced here.
+	ownedRun = "r.id = @run and r.attempt = @attempt::bigint and r.lease_expires_at is not null"
 	endFinal = `select fenced.status, fenced.attempt, fenced.failures, fenced.finished_at is not null,
     coalesce(extract(epoch from fenced.next_attempt_at - clock_timestamp())::float8, 0)
 from fenced`
@@ -55,13 +61,14 @@ func init() {
 			fencing.FailTry: m.Transition("fail try", fencing.FailTry, ownRun, endFinal, settle, endedTry),
 			fencing.Snooze:  m.Transition("snooze", fencing.Snooze, ownRun, endFinal, settle, endedTry),
 			fencing.Release: m.Transition("release", fencing.Release, ownRun, endFinal, takeBack, endedTry),
+			fencing.Cancel:  m.Transition("cancel own", fencing.Cancel, ownedRun, endFinal, settle, endedTry),
 		}
 	}
 }
 
 // End is how an owner gives its run away.
 type End struct {
-	Event   fencing.Event // Succeed, Refuse, FailTry, Snooze or Release
+	Event   fencing.Event // Succeed, Refuse, FailTry, Snooze, Release, or Cancel: the owner saw that what was outside is over
 	Run     uuid.UUID
 	Kind    string
 	Attempt int64
@@ -96,7 +103,7 @@ type Ended struct {
 // nothing. It is one statement; with a pool as db it commits by itself.
 func (e End) Write(ctx context.Context, db fencing.DB) (Ended, error) {
 	stmt := ends[fencing.MachineOf(e.Kind).Name][e.Event]
-	how := map[fencing.Event]string{fencing.Snooze: "snoozed", fencing.Release: "released"}[e.Event]
+	how := map[fencing.Event]string{fencing.Snooze: "snoozed", fencing.Release: "released", fencing.Cancel: "canceled"}[e.Event]
 	if how == "" {
 		how = "failed"
 	}
@@ -108,7 +115,7 @@ func (e End) Write(ctx context.Context, db fencing.DB) (Ended, error) {
 		"run": e.Run, "attempt": e.Attempt, "began": cmp.Or(e.Began, e.Attempt), "owner": e.Owner, "how": how,
 		"step_index": e.Step.Index, "step_name": e.Step.Name, "effect": string(e.Step.Effect), "outcome": string(e.Outcome),
 		"external_ref": nullText(e.ExternalRef), "step_output": nullJSON(e.StepOutput), "output": nullJSON(e.Output),
-		"code": nullText(e.Code), "message": nullText(e.Message), "delay": e.Delay,
+		"code": nullText(e.Code), "message": nullText(e.Message), "delay": e.Delay, "cancel_code": nullText(e.Code),
 	})...).Scan(&ended.Status, &ended.Attempt, &ended.Failures, &ended.Terminal, &dueIn)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Ended{}, fencing.ErrLeaseLost

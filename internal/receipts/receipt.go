@@ -90,6 +90,10 @@ func SettleUnknown(ctx context.Context, tx pgx.Tx, runs []uuid.UUID) error {
 var openStarted = fencing.Compile("open started", `
 select exists (select from weir.receipt where run_id = @run and outcome = 'started')`)
 
+// A branch reset that was issued, or may have been, goes on at its provider whether somebody owns the run or not.
+var openReset = fencing.Compile("open reset", `
+select exists (select from weir.receipt where run_id = @run and outcome <> 'failed')`)
+
 // Cancel ends a run: at once where nothing of it runs outside, else by a request that its owner honours. It locks,
 // looks and writes in three statements, because a look in the same statement as the lock would decide on a snapshot
 // from before a claim that it waited for (F15).
@@ -100,12 +104,16 @@ func Cancel(ctx context.Context, tx pgx.Tx, run uuid.UUID, code string) (l fenci
 	if err != nil || !found || l.Terminal {
 		return l, found, false, err
 	}
+	isOpen := openStarted
+	if l.Kind == fencing.KindBranchReset {
+		isOpen = openReset
+	}
 	var open bool
-	if err := tx.QueryRow(ctx, openStarted.SQL, openStarted.Bind(fencing.Args{"run": run})...).Scan(&open); err != nil {
+	if err := tx.QueryRow(ctx, isOpen.SQL, isOpen.Bind(fencing.Args{"run": run})...).Scan(&open); err != nil {
 		return l, true, false, fmt.Errorf("cancel run %s: %w", run, err)
 	}
 	m := fencing.MachineOf(l.Kind)
-	if l.Owned && open {
+	if open && (l.Owned || l.Kind == fencing.KindBranchReset) {
 		return l, true, false, fencing.RequestCancelLocked(ctx, tx, m, run, code)
 	}
 	if err := SettleUnknown(ctx, tx, []uuid.UUID{run}); err != nil {

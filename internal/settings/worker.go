@@ -79,6 +79,10 @@ type Worker struct {
 
 	SMTP     `embed:"" prefix:"smtp-"`
 	Telegram `embed:"" prefix:"telegram-"`
+
+	Branches   `embed:"" prefix:"branch-"`
+	Neon       `embed:"" prefix:"neon-"`
+	PGTemplate `embed:"" prefix:"pgtemplate-"`
 }
 
 // SMTP configures the channel "email". It is on when a host is given.
@@ -119,7 +123,8 @@ func (w *Worker) Check() error {
 			faults = append(faults, Fault("WEIR_HTTP_ADDR", w.HTTPAddr, `HOST:PORT, or "off"`))
 		}
 	}
-	return joined(append(faults, w.SMTP.validate(w.DeliveryTime.d), w.Telegram.validate(w.DeliveryTime.d))...)
+	return joined(append(faults, w.SMTP.validate(w.DeliveryTime.d), w.Telegram.validate(w.DeliveryTime.d),
+		w.Branches.validate(), w.Neon.validate(w.Branches.StepTime.d), w.PGTemplate.validate(w.Branches.StepTime.d))...)
 }
 
 func isPort(s string) bool {

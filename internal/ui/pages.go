@@ -35,7 +35,7 @@ type pages struct {
 
 func newPages(pool *pgxpool.Pool, client *jobs.Client, logger *slog.Logger) (*pages, error) {
 	p := &pages{pool: pool, jobs: client, logger: logger, templates: map[string]*template.Template{}}
-	for _, name := range []string{"runs", "run", "erase", "files", "file", "problem"} {
+	for _, name := range []string{"runs", "run", "erase", "files", "file", "problem", "branches", "branch", "reset", "cancel"} {
 		t, err := template.New(name).Funcs(words).ParseFS(templateFiles, "templates/layout.html", "templates/"+name+".html")
 		if err != nil {
 			return nil, fmt.Errorf("ui: template %s: %w", name, err)
@@ -127,6 +127,9 @@ func problemOf(err error) *pageError {
 		connect  *pgconn.ConnectError
 		network  net.Error
 	)
+	if refused := branchProblem(err); refused != nil {
+		return refused
+	}
 	switch {
 	case errors.As(err, &page):
 		return page

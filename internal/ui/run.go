@@ -12,6 +12,9 @@ type runBody struct {
 	Run      *jobs.Run
 	Receipts []jobs.Receipt
 	Tries    []jobs.Try
+	// Reset is set for a branch reset.
+	Reset      *jobs.BranchReset
+	BranchLink string
 	// What the person who looks may do with a run that stands as this one does.
 	MayRedrive, MayCancel, MayErase bool
 }
@@ -31,6 +34,12 @@ func (p *pages) showRun(w http.ResponseWriter, r *http.Request) error {
 	}
 	if body.Tries, err = p.jobs.Tries(r.Context(), id); err != nil {
 		return err
+	}
+	if run.Kind == jobs.KindBranchReset {
+		if body.Reset, err = p.jobs.GetBranchReset(r.Context(), id); err != nil {
+			return err
+		}
+		body.BranchLink = linkToBranch("/branch", body.Reset.Branch)
 	}
 	now, err := p.now(r.Context())
 	if err != nil {

@@ -158,6 +158,11 @@ func (s *Server) routes() http.Handler {
 	page("POST /runs/{id}/redrive", "/runs/{id}/redrive", s.pages.act(s.cfg.Jobs.Redrive))
 	page("POST /runs/{id}/cancel", "/runs/{id}/cancel", s.pages.act(s.cfg.Jobs.Cancel))
 	page("POST /runs/{id}/erase", "/runs/{id}/erase", s.pages.act(s.cfg.Jobs.Erase))
+	page("GET /runs/{id}/cancel", "/runs/{id}/cancel", s.pages.confirmCancel)
+	page("GET /branches", "/branches", s.pages.listBranches)
+	page("GET /branch", "/branch", s.pages.showBranch)
+	page("GET /branch/reset", "/branch/reset", s.pages.confirmReset)
+	page("POST /branch/reset", "/branch/reset", s.pages.resetBranch)
 	page("/", "other", s.pages.notFound)
 
 	page("GET /files", "/files", s.listFiles)

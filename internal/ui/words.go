@@ -85,13 +85,13 @@ func span(d time.Duration) string {
 // tone picks the colour of a status, outcome or ending. The word beside it says the same.
 func tone(word string) string {
 	switch word {
-	case "sent", "executed", "succeeded", "ok":
+	case "sent", "executed", "succeeded", "finished", "ok":
 		return "good"
 	case "failed", "dead", "expired", "rejected":
 		return "bad"
 	case "unknown", "reaped":
 		return "doubt"
-	case "processing", "running", "executing", "started":
+	case "processing", "running", "executing", "scheduling", "started":
 		return "busy"
 	}
 	return "quiet"
