@@ -91,7 +91,13 @@ func (w *deliveryWorker) deliver(ctx context.Context, held *fencing.Held, c fenc
 		return res
 	}
 	if begun {
-		return w.send(ctx, c, payload, step)
+		res := w.send(ctx, c, payload, step)
+		before := receipts.Receipt{Outcome: receipts.Outcome(c.Before)}
+		if res.event != fencing.Succeed && mayHaveHappened(boundStep{Step: res.step}, before, res) {
+			// What an earlier try may have sent is not undone by one that surely did not.
+			res.outcome, res.notSent = receipts.Unknown, false
+		}
+		return res
 	}
 	return w.sendParts(ctx, held, c, payload)
 }

@@ -3,6 +3,7 @@ package workers_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/weirqueue/weir/internal/postgres/pgtest"
 	"github.com/weirqueue/weir/jobs"
 	"github.com/weirqueue/weir/workers"
+	"github.com/weirqueue/weir/workers/channel"
 )
 
 func TestSteps_WhatAnEarlierTryMayHaveDoneStaysUnknown(t *testing.T) {
@@ -39,6 +41,40 @@ func TestSteps_WhatAnEarlierTryMayHaveDoneStaysUnknown(t *testing.T) {
 			require.Equal(t, "unknown", rs[0].Outcome)
 		})
 	}
+}
+
+// The same for a delivery of one message, whose claim has written its own `started` over the earlier outcome.
+func TestDelivery_WhatAnEarlierTryMayHaveSentStaysUnknown(t *testing.T) {
+	t.Parallel()
+	for name, second := range map[string]error{
+		"refused": channel.Refused("smtp_550", errors.New("x")), "not sent": fmt.Errorf("%w: down", channel.ErrNotSent),
+		"throttled": channel.Throttled(time.Millisecond, "smtp_421", errors.New("later")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			pool := pgtest.Pool(t)
+			client := newClient(t, pool)
+			start(t, pool, quickConfig(&fake{do: func(_ context.Context, _ channel.Message, n int) (channel.Sent, error) {
+				switch n {
+				case 1:
+					return channel.Sent{}, errors.New("the answer was lost")
+				case 2:
+					return channel.Sent{}, second
+				}
+				return channel.Sent{}, channel.Refused("smtp_550", errors.New("x"))
+			}}))
+			id := notify(t, client, "x", &jobs.Opts{MaxAttempts: 2})
+			run := until(t, client, id, "ended", func(r *jobs.Run) bool { return r.FinishedAt != nil })
+			require.Equal(t, []string{fmt.Sprintf("unknown %d", run.Attempt-attemptsAfter(run))}, outcomes(t, client, id))
+		})
+	}
+}
+
+// attemptsAfter is how often the attempt was raised since the last claim.
+func attemptsAfter(run *jobs.Run) int64 {
+	if run.Status == jobs.StatusDead {
+		return 1
+	}
+	return 0
 }
 
 func TestBind_AFunctionThatIsNil(t *testing.T) {

@@ -22,10 +22,12 @@ const ClaimScope = `r.id = @run and r.kind = @kind and r.next_attempt_at <= cloc
       and r.lease_expires_at is null and (r.reaps < 2 or @suspect::boolean) and r.needs <@ @offers::text[]`
 
 // ClaimFinal is what a claim returns; see Claimed. Each payload is looked up by its run: a join of a batch with the table
-// read the whole table.
-const ClaimFinal = `select fenced.id, fenced.root_id, fenced.kind, fenced.status, fenced.attempt, fenced.reaps, fenced.failures,
-    fenced.max_failures, fenced.created_at, fenced.needs, p.body, p.digest, clock_timestamp()
+// read the whole table. before is SQL over fenced for Claimed.Before.
+func ClaimFinal(before string) string {
+	return `select fenced.id, fenced.root_id, fenced.kind, fenced.status, fenced.attempt, fenced.reaps, fenced.failures,
+    fenced.max_failures, fenced.created_at, fenced.needs, p.body, p.digest, clock_timestamp(), ` + before + `
 from fenced left join lateral (select body, digest from weir.payload where run_id = fenced.id offset 0) p on true`
+}
 
 // ClaimRequest says who claims what.
 type ClaimRequest struct {
@@ -65,6 +67,8 @@ type Claimed struct {
 	Payload, Digest []byte
 	// Now is the database's clock at the claim.
 	Now time.Time
+	// Before is the outcome of the step that the claim started, as an earlier try left it; empty on the first.
+	Before string
 }
 
 // IsSuspect reports a run that was reaped so often that it may be what kills its processes.
@@ -73,7 +77,7 @@ func (c Claimed) IsSuspect() bool { return c.Reaps >= suspectReaps }
 // ScanClaimed reads the row of ClaimFinal. ok is false when the claim matched no row: a lost race, not an error.
 func ScanClaimed(row pgx.Row) (c Claimed, ok bool, err error) {
 	err = row.Scan(&c.Run, &c.Root, &c.Kind, &c.Status, &c.Attempt, &c.Reaps, &c.Failures, &c.MaxFailures, &c.CreatedAt,
-		&c.Needs, &c.Payload, &c.Digest, &c.Now)
+		&c.Needs, &c.Payload, &c.Digest, &c.Now, &c.Before)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Claimed{}, false, nil
 	}

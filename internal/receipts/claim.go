@@ -20,12 +20,17 @@ const startedWithClaim fencing.Rider = `
         set outcome = 'started', attempt = excluded.attempt, recorded_at = clock_timestamp()
         where receipt.outcome <> 'ok'`
 
+// The statement's snapshot is older than what it writes itself, so this is what an earlier try left. A first claim does not
+// look.
+const outcomeBefore = `case when fenced.attempt > 1 then coalesce(
+        (select t.outcome from weir.receipt t where t.run_id = fenced.id and t.step_index = @step_index::integer), '') else '' end`
+
 var claims, claimsStarted = map[string]*fencing.Statement{}, map[string]*fencing.Statement{}
 
 func init() {
 	for _, m := range fencing.Machines {
-		claims[m.Name] = m.Transition("claim", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal)
-		claimsStarted[m.Name] = m.Transition("claim and start", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal, startedWithClaim)
+		claims[m.Name] = m.Transition("claim", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal("''"))
+		claimsStarted[m.Name] = m.Transition("claim and start", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal(outcomeBefore), startedWithClaim)
 	}
 }
 
