@@ -75,7 +75,7 @@ func TestChunk_SendsAndShowsCounts(t *testing.T) {
 	once := notifyMany(t, client, &jobs.Opts{MaxAttempts: 1}, "dead-0", "dead-1")
 	names := append(numbered("good", 130), "refused-0", "retried-0", "retried-1", "throttled-0")
 	ids := notifyMany(t, client, nil, names...)
-	start(t, pool, quickConfig(ch))
+	start(t, pool, quickConfig(ch, func(c *workers.Config) { c.DoorbellGrace = time.Minute })) // no sweep comes to help
 	untilAll(t, pool, "sent", "status = 'sent'", 133)
 	require.Equal(t, jobs.StatusFailed, get(t, client, ids[130]).Status)
 	for _, id := range once {
