@@ -63,9 +63,8 @@ func (h *Handler) events(c *call) error {
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Accel-Buffering", "no")
 	out := http.NewResponseController(c.w)
-	// The server's own limits are for requests that end. The one of reading would end the request's context too.
+	// The server's own limit is for answers that end.
 	_ = out.SetWriteDeadline(time.Now().Add(eventsLife + time.Minute))
-	_ = out.SetReadDeadline(time.Now().Add(eventsLife + time.Minute))
 	if c.r.Method == http.MethodHead {
 		return nil
 	}

@@ -50,7 +50,6 @@ var webMutants = []mutant{
 
 	// Hints.
 	{"desk: hints of everybody's files", one(deskLookGo, "where f.owner = @owner::text and", "where @owner::text is not null and"), deskPkg, "Events_TellOf"},
-	{"desk: a stream ends with the time to read", one(deskEventsGo, "	_ = out.SetReadDeadline(time.Now().Add(eventsLife + time.Minute))\n", ""), deskPkg, "Events_Outlive"},
 	{"desk: a stream ends with the time to write", one(deskEventsGo, "	_ = out.SetWriteDeadline(time.Now().Add(eventsLife + time.Minute))\n", ""), deskPkg, "Events_Outlive"},
 	{"desk: streams outlive the server", one(deskEventsGo, "		case <-h.closing:\n			return nil\n", ""), deskPkg, "Events_EndWith"},
 }

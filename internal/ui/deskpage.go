@@ -47,8 +47,10 @@ func (s *Server) listFiles(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	body := &filesBody{Files: page.Items, Total: page.Pagination.Total, Deleted: filter.Deleted, Filtered: filter.Type != "",
-		User: ownerOf(r), MayWrite: !UserOf(r.Context()).Viewer, New: types}
+	body := &filesBody{
+		Files: page.Items, Total: page.Pagination.Total, Deleted: filter.Deleted, Filtered: filter.Type != "",
+		User: ownerOf(r), MayWrite: !UserOf(r.Context()).Viewer, New: types,
+	}
 	link := func(change func(*desk.Filter)) string {
 		f := filter
 		f.Page = 1

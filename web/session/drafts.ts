@@ -86,7 +86,9 @@ export class Drafts {
       if (slot && (!other || later(slot, other))) found.set(key, slot);
     };
     for (const key of this.keys()) if (key.startsWith(from)) take(key, this.raw(key));
-    for (const [key, text] of await this.mirror.all(from)) take(key, text);
+    // A database that never answers, as some browsers' do at times, must not keep a document from being opened.
+    const late = new Promise<[string, string][]>((done) => this.env.window.setTimeout(() => done([]), 10_000));
+    for (const [key, text] of await Promise.race([this.mirror.all(from), late])) take(key, text);
     return [...found.values()];
   }
 
