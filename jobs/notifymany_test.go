@@ -115,9 +115,9 @@ func TestNotifyMany_EachHasItsOwnAnswer(t *testing.T) {
 	require.Equal(t, [5]int{3, 4, 4, 2, 2}, rows(t, pool))
 
 	for name, wrong := range map[string]jobs.NotifyParams{
-		"params[1]: ":             {Notification: mail("not an address")},
-		"Opts.Priority":           {Notification: mail(), Opts: &jobs.Opts{Priority: 9}},
-		"at most 59 bytes":        {Notification: mail(), Opts: &jobs.Opts{Queue: strings.Repeat("q", 60)}},
+		"params[1]: ":              {Notification: mail("not an address")},
+		"Opts.Priority":            {Notification: mail(), Opts: &jobs.Opts{Priority: 9}},
+		"at most 59 bytes":         {Notification: mail(), Opts: &jobs.Opts{Queue: strings.Repeat("q", 60)}},
 		"Notification.Text = \"\"": {Notification: jobs.Notification{To: mail().To}},
 	} {
 		_, err := client.NotifyMany(t.Context(), []jobs.NotifyParams{{Notification: mail()}, wrong})
