@@ -175,4 +175,3 @@ func cell(t *testing.T, f *desk.File, name string) string {
 	require.NoError(t, json.Unmarshal(f.Content, &sheet))
 	return string(sheet.Cells[name])
 }
-
