@@ -25,6 +25,10 @@ type Config struct {
 	// Channels restricts the channels that Notify takes. Defaults to any name; "email" is always checked for a valid
 	// address.
 	Channels []string
+	// PlanQueue is the River queue of plans. It must be one that the fleet works. Defaults to "weir_plan".
+	PlanQueue string
+	// Tools are the tools that plans may call. Defaults to none, so that no plan can be proposed.
+	Tools []*Tool
 	// Logger is for River's insert-only client. Defaults to slog.Default().
 	Logger *slog.Logger
 }
@@ -46,6 +50,9 @@ func (c *Config) withDefaults() *Config {
 	if out.BranchQueue == "" {
 		out.BranchQueue = doorbell.QueueOf(KindBranchReset)
 	}
+	if out.PlanQueue == "" {
+		out.PlanQueue = doorbell.QueueOf(KindPlan)
+	}
 	if out.Logger == nil {
 		out.Logger = slog.Default()
 	}
@@ -58,6 +65,19 @@ func (c *Config) validate() error {
 		faults = append(faults, invalid("Config.Schema", c.Schema, "letters, digits and _, at most 46 bytes"))
 	}
 	faults = append(faults, validateQueue("Config.DeliveryQueue", c.DeliveryQueue), validateQueue("Config.BranchQueue", c.BranchQueue))
+	faults = append(faults, validateQueue("Config.PlanQueue", c.PlanQueue))
+	tools := map[string]bool{}
+	for i, t := range c.Tools {
+		if t == nil || tools[t.Name()] {
+			name := ""
+			if t != nil {
+				name = t.Name()
+			}
+			faults = append(faults, invalid(fmt.Sprintf("Config.Tools[%d]", i), name, "a tool with a name of its own"))
+			continue
+		}
+		tools[t.Name()] = true
+	}
 	for i, name := range c.Channels {
 		if !channelName.MatchString(name) {
 			faults = append(faults, invalid(fmt.Sprintf("Config.Channels[%d]", i), name, "a lower-case letter, then letters, digits, - and _, at most 63"))

@@ -149,12 +149,16 @@ func (c *Client) Receipts(ctx context.Context, id RunID) ([]Receipt, error) {
 	}
 	out := make([]Receipt, len(list))
 	for i, r := range list {
-		out[i] = Receipt{
-			StepIndex: r.Step.Index, StepName: r.Step.Name, Effect: string(r.Step.Effect), Outcome: string(r.Outcome),
-			Attempt: r.Attempt, ExternalRef: r.ExternalRef, Output: r.Output, RecordedAt: r.RecordedAt,
-		}
+		out[i] = receiptOf(r)
 	}
 	return out, nil
+}
+
+func receiptOf(r receipts.Receipt) Receipt {
+	return Receipt{
+		StepIndex: r.Step.Index, StepName: r.Step.Name, Effect: string(r.Step.Effect), Outcome: string(r.Outcome),
+		Attempt: r.Attempt, ExternalRef: r.ExternalRef, Output: r.Output, RecordedAt: r.RecordedAt,
+	}
 }
 
 // Try is a try of a run that did not end well. Tries that succeed leave receipts only.

@@ -13,6 +13,7 @@ import (
 	"github.com/weirqueue/weir/internal/fencing"
 	"github.com/weirqueue/weir/jobs"
 	"github.com/weirqueue/weir/workers/channel"
+	"github.com/weirqueue/weir/workers/tool"
 )
 
 // Config configures a process of the fleet. The zero value means the defaults, but for Channels: a process without
@@ -30,6 +31,12 @@ type Config struct {
 
 	// Kinds are the application's own kinds that this process works; see Bind.
 	Kinds []Binding
+
+	// Tools are the tools that this process has for approved plans; see package tool. A process without any carries out no
+	// plan.
+	Tools []tool.Tool
+	// Plan configures approved plans.
+	Plan PlanConfig
 
 	// ReaperInterval is how often this process looks for leases that have run out and for runs whose doorbell is
 	// silent, with a jitter of a fifth. Defaults to 5 s; 100 ms to 5 min.
@@ -101,6 +108,7 @@ func (c *Config) withDefaults() *Config {
 	def(&out.Delivery.Backoff.First, 30*time.Second)
 	def(&out.Delivery.Backoff.Max, max(time.Hour, out.Delivery.Backoff.First))
 	out.Branches = out.Branches.withDefaults()
+	out.Plan = out.Plan.withDefaults()
 	if out.Observer == nil {
 		out.Observer = ObserverFunc(nil)
 	}
@@ -118,6 +126,9 @@ func (c *Config) beat() time.Duration {
 	}
 	for _, b := range c.Kinds {
 		shortest = min(shortest, b.cfg.Lease)
+	}
+	if len(c.Tools) > 0 {
+		shortest = min(shortest, c.Plan.Lease)
 	}
 	return shortest / fencing.BeatsPerLease
 }
@@ -168,6 +179,23 @@ func (c *Config) validate() error {
 	between("Delivery.Backoff.First", c.Delivery.Backoff.First, time.Millisecond, 24*time.Hour)
 	between("Delivery.Backoff.Max", c.Delivery.Backoff.Max, c.Delivery.Backoff.First, 30*24*time.Hour)
 	faults = append(faults, c.Branches.validate()...)
+	if !queueName.MatchString(c.Plan.Queue) || len(c.Plan.Queue) > 64 || c.Plan.Queue == maintenanceQueue {
+		faults = append(faults, fault("Plan.Queue", c.Plan.Queue, "lower-case letters and digits, joined by - or _, at most 64 bytes, and not the queue of Weir's own upkeep"))
+	}
+	count("Plan.MaxWorkers", c.Plan.MaxWorkers, 1, 10_000)
+	between("Plan.Lease", c.Plan.Lease, minLease, maxLease)
+	between("Plan.StepTime", c.Plan.StepTime, 100*time.Millisecond, 24*time.Hour)
+	tools := map[string]bool{}
+	for i, t := range c.Tools {
+		if err := t.Validate(); err != nil {
+			faults = append(faults, fault(fmt.Sprintf("Tools[%d]", i), err, "a declaration with its function"))
+			continue
+		}
+		if tools[t.Decl().Name()] {
+			faults = append(faults, fault("Tools", t.Decl().Name(), "bound once"))
+		}
+		tools[t.Decl().Name()] = true
+	}
 	names := map[string]bool{}
 	for _, b := range c.Kinds {
 		faults = append(faults, b.validate())

@@ -60,6 +60,7 @@ func (s *Service) upkeep(ctx context.Context) (oldest time.Duration, queue strin
 		})
 	}
 
+	errs = append(errs, s.expirePlans(ctx))
 	rang, err := s.sweeper.Sweep(ctx)
 	errs = append(errs, err)
 	if rang > 0 {

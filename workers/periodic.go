@@ -2,12 +2,14 @@ package workers
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/riverqueue/river"
 
 	"github.com/weirqueue/weir/internal/doorbell"
 	"github.com/weirqueue/weir/internal/fencing"
+	"github.com/weirqueue/weir/jobs"
 )
 
 // maintenanceQueue is the queue of the periodic jobs.
@@ -68,6 +70,10 @@ func (s *Service) addWorkers(w *river.Workers) error {
 			return err
 		}
 	}
+	river.AddWorkerArgs(w, stepsArgs{kind: doorbell.RiverKind(jobs.KindPlan)}, newPlanWorker(s))
+	if err := errors.Join(river.AddWorkerSafely(w, &healPlansWorker{service: s}), river.AddWorkerSafely(w, &expirePlansWorker{service: s})); err != nil {
+		return err
+	}
 	if err := river.AddWorkerSafely(w, &cleanWorker{service: s}); err != nil {
 		return err
 	}
@@ -75,7 +81,7 @@ func (s *Service) addWorkers(w *river.Workers) error {
 }
 
 // PeriodicJobs are for the River client's PeriodicJobs, where an application has its own: they clean finished runs
-// every ten minutes, and look for stale deliveries and branch resets every minute beside what each node does by itself. Without them
+// every ten minutes, and look for stale deliveries, plans and branch resets every minute beside what each node does by itself. Without them
 // finished runs are kept for ever; nothing else depends on them.
 func (s *Service) PeriodicJobs() []*river.PeriodicJob {
 	opts := func() *river.InsertOpts {
@@ -89,6 +95,12 @@ func (s *Service) PeriodicJobs() []*river.PeriodicJob {
 			func() (river.JobArgs, *river.InsertOpts) { return reclaimArgs{}, opts() },
 			&river.PeriodicJobOpts{ID: "reclaim-stale-deliveries", RunOnStart: true}),
 		dbopsPeriodic(),
+		river.NewPeriodicJob(river.PeriodicInterval(time.Minute),
+			func() (river.JobArgs, *river.InsertOpts) { return healPlansArgs{}, opts() },
+			&river.PeriodicJobOpts{ID: "heal-stale-plans", RunOnStart: true}),
+		river.NewPeriodicJob(river.PeriodicInterval(time.Minute),
+			func() (river.JobArgs, *river.InsertOpts) { return expirePlansArgs{}, opts() },
+			&river.PeriodicJobOpts{ID: "expire-plans", RunOnStart: true}),
 	}
 }
 
@@ -102,6 +114,10 @@ func (s *Service) Queues() map[string]river.QueueConfig {
 	if len(s.cfg.Channels) > 0 {
 		queues[s.cfg.Delivery.Queue] = river.QueueConfig{MaxWorkers: s.cfg.Delivery.MaxWorkers}
 		queues[doorbell.ChunkQueue(s.cfg.Delivery.Queue)] = river.QueueConfig{MaxWorkers: chunksAtOnce(s.cfg.Delivery.MaxWorkers)}
+	}
+	if len(s.cfg.Tools) > 0 {
+		q := queues[s.cfg.Plan.Queue]
+		queues[s.cfg.Plan.Queue] = river.QueueConfig{MaxWorkers: q.MaxWorkers + s.cfg.Plan.MaxWorkers}
 	}
 	for _, b := range s.cfg.Kinds {
 		q := queues[b.cfg.Queue] // kinds may share a queue

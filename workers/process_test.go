@@ -33,7 +33,7 @@ type options struct{ Lease, StepTime, Grace, AskWait time.Duration }
 const processTables = `
 create table acts (at timestamptz default clock_timestamp(), pid int, run uuid, act text);
 create table observed (at timestamptz default clock_timestamp(), pid int, run uuid, event text);
-create table gate (open boolean)`
+create table gate (open boolean);` + planTable
 
 // beWorker is the main function of a worker process.
 func beWorker() int {
@@ -62,6 +62,8 @@ func beWorker() int {
 		c.Delivery.Lease, c.Delivery.StepTime, c.ShutdownGrace = o.Lease, o.StepTime, o.Grace
 		c.Branches = branchConfig(branchActor{own, note}).Branches
 		c.Branches.Lease, c.Branches.AskWait = o.Lease, o.AskWait
+		c.Plan.Lease, c.Plan.StepTime = o.Lease, o.StepTime
+		c.Tools = planTools(own)
 		c.Logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 		c.Observer = workers.ObserverFunc(func(_ context.Context, e workers.Event) {
 			switch e := e.(type) {

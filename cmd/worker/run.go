@@ -14,12 +14,14 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weirqueue/weir/desk"
 	"github.com/weirqueue/weir/internal/metrics"
 	"github.com/weirqueue/weir/internal/settings"
 	"github.com/weirqueue/weir/workers"
 	"github.com/weirqueue/weir/workers/channel"
 	"github.com/weirqueue/weir/workers/channel/email"
 	"github.com/weirqueue/weir/workers/channel/telegram"
+	"github.com/weirqueue/weir/workers/tool/desktool"
 )
 
 // RunCommand is `worker run`.
@@ -57,8 +59,13 @@ func (c *RunCommand) Run(ctx context.Context) error {
 		}
 		return fleet.Held()
 	})
+	documents, err := desk.NewStore(pool)
+	if err != nil {
+		return err
+	}
 	cfg := c.config(channels, measured, log)
 	cfg.Branches = branches
+	cfg.Tools = desktool.New(documents).Tools()
 	fleet, err = workers.New(pool, cfg)
 	if err != nil {
 		return err

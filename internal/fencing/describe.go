@@ -26,7 +26,7 @@ func Describe(e Event) Description {
 		keeps: "kept", takes: "a full one", renews: "a full one, with the next step's deadline", gives: "none",
 	}[eff.owner]
 	switch {
-	case eff.owner == takes || eff.owner == renews || eff.owner == keeps:
+	case eff.owner == takes || eff.owner == renews || eff.owner == keeps && eff.due == "":
 		d.Due = "–"
 	case strings.Contains(eff.due, "@delay"):
 		d.Due = "after a delay"

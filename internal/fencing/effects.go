@@ -24,7 +24,7 @@ type effect struct {
 	who string
 }
 
-var events = []Event{Claim, StartStep, CommitStep, Succeed, Refuse, FailTry, Snooze, Release, Reap, Cancel, RequestCancel, Redrive}
+var events = []Event{Claim, StartStep, CommitStep, Succeed, Refuse, FailTry, Snooze, Release, Reap, Cancel, RequestCancel, Redrive, Approve, Reject, Expire}
 
 const (
 	stepDeadlinePassed = "(r.step_deadline_at <= clock_timestamp())"
@@ -49,6 +49,10 @@ var effects = map[Event]effect{
 	Cancel:        {owner: gives, raisesAttempt: true, who: "client, operator"},
 	RequestCancel: {owner: keeps, who: "client, operator"},
 	Redrive:       {owner: gives, raisesAttempt: true, failures: "0", reaps: "0", due: "clock_timestamp()", who: "operator"},
+	// Nobody owns a run that waits for a person, so there is no token that an approval would have to make useless.
+	Approve: {owner: keeps, due: "clock_timestamp()", who: "approver"},
+	Reject:  {owner: gives, raisesAttempt: true, who: "approver"},
+	Expire:  {owner: gives, raisesAttempt: true, who: "sweep"},
 }
 
 // guards are SQL over the locked row r.
@@ -58,4 +62,7 @@ var guards = map[Guard]string{
 	DeadlineSpent:   stepDeadlinePassed + " and r.failures + 1 >= r.max_failures",
 	ReapsSpent:      "r.reaps + 1 >= @max_reaps::int",
 	NotCanceled:     "r.cancel_requested_at is null",
+	NotExpired:      "(r.expires_at is null or r.expires_at > clock_timestamp())",
+	LimitPassed:     "r.expires_at <= clock_timestamp()",
+	NotResumable:    "not r.resumable",
 }

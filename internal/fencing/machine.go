@@ -25,6 +25,9 @@ const (
 	Cancel        Event = "cancel"         // somebody ends the run; nothing of it runs outside
 	RequestCancel Event = "request_cancel" // somebody asks the owner to end the run at the next chance
 	Redrive       Event = "redrive"        // an operator gives a run that ended badly another life
+	Approve       Event = "approve"        // a person lets a run that waits for one go ahead
+	Reject        Event = "reject"         // a person refuses it
+	Expire        Event = "expire"         // nobody decided, or nobody took it up, within the written limit
 )
 
 // Guard is a condition on the locked row that picks one of several transitions for the same status and event.
@@ -38,7 +41,13 @@ const (
 	DeadlineSpent   Guard = "the step's deadline has passed, and failures + 1 reaches max_failures"
 	ReapsSpent      Guard = "reaps + 1 reaches max_reaps"
 	NotCanceled     Guard = "it did not end by a cancellation"
+	NotExpired      Guard = "its limit has not passed"
+	LimitPassed     Guard = "its limit has passed"
+	NotResumable    Guard = "it is not to be resumed"
 )
+
+// alone lists the guards that may be the only ones of a status and event: where they do not hold, nothing happens.
+var alone = []Guard{Always, NotCanceled, NotExpired, LimitPassed}
 
 // Transition is one row of a kind's table.
 type Transition struct {
@@ -67,6 +76,9 @@ const (
 	CodeCanceledInRiver = "canceled_in_river"
 	CodeReaped          = "reaped"
 	CodeStepDeadline    = "step_deadline"
+	CodeInterrupted     = "interrupted"
+	CodeRejected        = "rejected"
+	CodeExpired         = "expired"
 )
 
 // Delivery is the machine of notification deliveries.
@@ -105,6 +117,42 @@ var Delivery = mustMachine(Machine{
 // not end them by itself.
 const KindBranchReset = "branch_reset"
 
+// Plan is the machine of approved plans. Between owners such a run stays executing, without a lease. Nothing is retried: a
+// step that fails ends the plan, and so does an owner that vanished, unless the plan is to be resumed.
+var Plan = mustMachine(Machine{
+	Name:      "plan",
+	Initial:   "pending",
+	Claimable: []Status{"approved", "executing"},
+	Ownable:   []Status{"executing"},
+	Terminal:  []Status{"rejected", "expired", "executed", "failed"},
+	Transitions: []Transition{
+		{From: "pending", Event: Approve, When: NotExpired, To: "approved"},
+		{From: "pending", Event: Reject, To: "rejected", Code: CodeRejected},
+		{From: "pending", Event: Expire, When: LimitPassed, To: "expired", Code: CodeExpired},
+		{From: "approved", Event: Expire, When: LimitPassed, To: "expired", Code: CodeExpired},
+		{From: "approved", Event: Claim, When: NotExpired, To: "executing"},
+		{From: "executing", Event: Claim, To: "executing"},
+		{From: "executing", Event: StartStep, To: "executing"},
+		{From: "executing", Event: CommitStep, To: "executing"},
+		{From: "executing", Event: Succeed, To: "executed"},
+		{From: "executing", Event: Refuse, To: "failed"},
+		{From: "executing", Event: FailTry, When: CancelRequested, To: "failed", Code: CodeCanceled},
+		{From: "executing", Event: FailTry, To: "failed"},
+		{From: "executing", Event: Snooze, When: CancelRequested, To: "failed", Code: CodeCanceled},
+		{From: "executing", Event: Snooze, To: "executing"},
+		{From: "executing", Event: Release, When: CancelRequested, To: "failed", Code: CodeCanceled},
+		{From: "executing", Event: Release, To: "executing"},
+		{From: "executing", Event: Reap, When: CancelRequested, To: "failed", Code: CodeCanceled},
+		{From: "executing", Event: Reap, When: NotResumable, To: "failed", Code: CodeInterrupted},
+		{From: "executing", Event: Reap, When: ReapsSpent, To: "failed", Code: CodeReaped},
+		{From: "executing", Event: Reap, To: "executing"},
+		{From: "pending", Event: Cancel, To: "failed", Code: CodeCanceled},
+		{From: "approved", Event: Cancel, To: "failed", Code: CodeCanceled},
+		{From: "executing", Event: Cancel, To: "failed", Code: CodeCanceled},
+		{From: "executing", Event: RequestCancel, To: "executing"},
+	},
+})
+
 // Steps is the machine of branch resets and of an application's own kinds. Between owners such a run stays running,
 // without a lease.
 var Steps = mustMachine(Machine{
@@ -138,12 +186,15 @@ var Steps = mustMachine(Machine{
 })
 
 // Machines lists every table, in the order of the docs.
-var Machines = []*Machine{Delivery, Steps}
+var Machines = []*Machine{Delivery, Plan, Steps}
 
 // MachineOf returns the table that a kind uses.
 func MachineOf(kind string) *Machine {
-	if kind == Delivery.Name {
+	switch kind {
+	case Delivery.Name:
 		return Delivery
+	case Plan.Name:
+		return Plan
 	}
 	return Steps
 }
@@ -208,7 +259,7 @@ func mustMachine(m Machine) *Machine {
 		for _, e := range events {
 			rows := m.Allowed(s, e)
 			for i, t := range rows {
-				if last := i == len(rows)-1; (t.When == Always) != last && t.When != NotCanceled {
+				if last := i == len(rows)-1; (t.When == Always) != last && !(last && slices.Contains(alone, t.When)) {
 					panic(fmt.Sprintf("fencing: machine %s: guards of %s on %s do not end in one that is always true", m.Name, s, e))
 				}
 			}

@@ -111,11 +111,11 @@ func (m *Machine) transitionCTE(e Event, scope string) string {
 		where = append(where, g)
 	}
 	order := ""
-	if strings.Contains(scope, "any(") || e == Reap {
+	if strings.Contains(scope, "any(") || e == Reap || e == Expire {
 		order = " order by r.id"
 	}
 	lock := "for no key update of r"
-	if e == Reap {
+	if e == Reap || e == Expire {
 		lock = "limit @limit::int for no key update of r skip locked"
 	}
 	return fmt.Sprintf(`locked as (
@@ -133,10 +133,14 @@ func (m *Machine) transitionCTE(e Event, scope string) string {
 
 // repeatedPredicate is F11: what was true of a candidate proves nothing about the row that is written.
 func (m *Machine) repeatedPredicate(e Event) string {
-	if e != Reap {
+	switch e {
+	case Reap:
+		return " and " + anyLeaseIsOver
+	case Expire:
+		return " and r.status in (" + literals(m.from(e)) + ") and r.expires_at <= clock_timestamp()"
+	default:
 		return ""
 	}
-	return " and " + anyLeaseIsOver
 }
 
 func (m *Machine) assignments(e Event) []string {
@@ -178,8 +182,10 @@ func (m *Machine) assignments(e Event) []string {
 		set = append(set, "error_code = null", "error_message = null")
 	case Refuse, FailTry, Snooze:
 		set = append(set, "error_code = coalesce(locked.to_code, @code)", "error_message = @message")
-	case Reap, Cancel, Release:
+	case Reap, Cancel, Release, Reject, Expire:
 		set = append(set, "error_code = coalesce(locked.to_code, r.error_code)")
+	case Approve:
+		set = append(set, "expires_at = clock_timestamp() + @limit::interval")
 	case Claim, StartStep, CommitStep, RequestCancel:
 	}
 	switch e {
@@ -188,7 +194,7 @@ func (m *Machine) assignments(e Event) []string {
 	case Cancel, RequestCancel:
 		set = append(set, "cancel_requested_at = coalesce(r.cancel_requested_at, clock_timestamp())",
 			"cancel_code = coalesce(r.cancel_code, @cancel_code)")
-	case Claim, StartStep, CommitStep, Refuse, FailTry, Snooze, Release, Reap, Redrive:
+	case Claim, StartStep, CommitStep, Refuse, FailTry, Snooze, Release, Reap, Redrive, Approve, Reject, Expire:
 	}
 	return set
 }

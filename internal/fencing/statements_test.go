@@ -136,7 +136,7 @@ func TestStatements_UseTheDueIndex(t *testing.T) {
 	seen := 0
 	for _, s := range fencing.Statements {
 		switch s.Name {
-		case "delivery/reap", "steps/reap", "delivery/expired", "steps/expired", "oldest due":
+		case "delivery/reap", "steps/reap", "plan/reap", "delivery/expired", "steps/expired", "plan/expired", "oldest due":
 			seen++
 			tx := fencetest.Begin(t, pool)
 			plan := explain(t, tx, s.SQL)
@@ -145,5 +145,25 @@ func TestStatements_UseTheDueIndex(t *testing.T) {
 			require.NoError(t, tx.Rollback(t.Context()))
 		}
 	}
-	require.Equal(t, 5, seen)
+	require.Equal(t, 7, seen)
+}
+
+// The sweep that expires plans reads its own small index, whatever else there is.
+func TestStatements_ExpiryUsesItsIndex(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	fencetest.Exec(t, pool, `insert into weir.run (id, root_id, kind, status, queue, max_failures, finished_at)
+		select gen_random_uuid(), gen_random_uuid(), 'plan', 'executed', 'q', 1, now() from generate_series(1, 20000)`)
+	fencetest.InsertMany(t, pool, 200, fencetest.Plan, "pending", "expires_at = clock_timestamp() + interval '1 h'")
+	fencetest.Exec(t, pool, "analyze weir.run")
+	for _, s := range fencing.Statements {
+		if s.Name != "plan/expire" {
+			continue
+		}
+		plan := explain(t, fencetest.Begin(t, pool), s.SQL)
+		require.Contains(t, plan, "run_expiry_idx", plan)
+		require.NotContains(t, plan, "Seq Scan on run", plan)
+		return
+	}
+	t.Fatal("no statement expires plans")
 }

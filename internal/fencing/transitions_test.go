@@ -19,12 +19,17 @@ import (
 )
 
 // facts are what the guards of the tables ask about a run.
-type facts struct{ cancelRequested, oneFailureLeft, oneReapLeft, deadlinePassed bool }
+type facts struct{ cancelRequested, oneFailureLeft, oneReapLeft, deadlinePassed, limitPassed, resumable bool }
 
-func allFacts() []facts {
+// allFacts are all combinations of what a machine's guards ask about.
+func allFacts(m *fencing.Machine) []facts {
+	n := 16
+	if m == fencing.Plan {
+		n = 64
+	}
 	var out []facts
-	for i := range 16 {
-		out = append(out, facts{i&1 > 0, i&2 > 0, i&4 > 0, i&8 > 0})
+	for i := range n {
+		out = append(out, facts{i&1 > 0, i&2 > 0, i&4 > 0, i&8 > 0, i&16 > 0, i&32 > 0})
 	}
 	return out
 }
@@ -43,6 +48,12 @@ func (f facts) hold(g fencing.Guard) bool {
 		return f.deadlinePassed && f.oneFailureLeft
 	case fencing.ReapsSpent:
 		return f.oneReapLeft
+	case fencing.NotExpired:
+		return !f.limitPassed
+	case fencing.LimitPassed:
+		return f.limitPassed
+	case fencing.NotResumable:
+		return !f.resumable
 	}
 	panic("unknown guard " + g)
 }
@@ -56,6 +67,12 @@ func (f facts) sets() (out []fencetest.Set) {
 	}
 	if f.oneReapLeft {
 		out = append(out, "reaps = 4")
+	}
+	if f.limitPassed {
+		out = append(out, "expires_at = clock_timestamp() - interval '1 s'")
+	}
+	if f.resumable {
+		out = append(out, "resumable = true")
 	}
 	return out
 }
@@ -102,6 +119,9 @@ var expectations = map[fencing.Event]expected{
 	fencing.Cancel:        {raised: true, failures: same, reaps: sameReap},
 	fencing.RequestCancel: {owned: true, failures: same, reaps: sameReap},
 	fencing.Redrive:       {raised: true, failures: reset, reaps: noReaps},
+	fencing.Approve:       {failures: same, reaps: sameReap},
+	fencing.Reject:        {raised: true, failures: same, reaps: sameReap},
+	fencing.Expire:        {raised: true, failures: same, reaps: sameReap},
 }
 
 // apply lets the event happen to a run through the functions that the workers and clients use. moved is false when it
@@ -134,6 +154,9 @@ func apply(ctx context.Context, pool *pgxpool.Pool, reaper *fencing.Reaper, m *f
 	case fencing.Reap:
 		reaped, err := reaper.Reap(ctx)
 		return len(reaped) == 1, err
+	case fencing.Expire:
+		expired, err := fencing.ExpirePlans(ctx, pool, 10)
+		return len(expired) == 1, err
 	}
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, _, err := fencing.LockRun(ctx, tx, run); err != nil {
@@ -150,10 +173,21 @@ func apply(ctx context.Context, pool *pgxpool.Pool, reaper *fencing.Reaper, m *f
 				return pgx.ErrNoRows
 			}
 			return err
+		case fencing.Approve:
+			return decided(fencing.ApproveLocked(ctx, tx, run, time.Minute))
+		case fencing.Reject:
+			return decided(fencing.RejectLocked(ctx, tx, run))
 		}
 		return fmt.Errorf("no function for the event %s", e)
 	})
 	return err == nil, ignore(err, pgx.ErrNoRows)
+}
+
+func decided(ok bool, err error) error {
+	if err == nil && !ok {
+		return pgx.ErrNoRows
+	}
+	return err
 }
 
 func ignore(err, expected error) error {
@@ -180,7 +214,7 @@ func TestTransitions_EveryStatusAndEvent(t *testing.T) {
 
 func walk(t *testing.T, pool *pgxpool.Pool, reaper *fencing.Reaper, m *fencing.Machine, s fencing.Status, e fencing.Event) {
 	ownable := contains(m.Ownable, s)
-	for _, f := range allFacts() {
+	for _, f := range allFacts(m) {
 		// A running run of many steps is between owners when it is claimed; a lease is what all else acts on.
 		owned := ownable && e != fencing.Claim
 		if f.deadlinePassed && !owned {

@@ -20,6 +20,7 @@ import (
 // The kinds that tests use: one for each machine's vocabulary.
 const (
 	Delivery = "delivery"
+	Plan     = "plan"
 	Steps    = "own_kind"
 )
 

@@ -1,0 +1,166 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/weirqueue/weir/internal/fencing"
+	"github.com/weirqueue/weir/internal/receipts"
+)
+
+// Why a step is not undone, beside the texts.
+const (
+	NotUndoneUnknown   = "outcome_unknown" // nobody knows whether it had an effect
+	NotUndoneNoInverse = "no_inverse"
+	NotUndoneMovedOn   = "moved_on" // what it changed was changed again since
+)
+
+// ErrNothingToUndo: no step of the plan committed that could be undone.
+var ErrNothingToUndo = errors.New("jobs: nothing of the plan can be undone")
+
+// Compensation is a plan that undoes another one.
+type Compensation struct {
+	// Run is the new plan. It waits for an approval of its own, and has receipts of its own.
+	Run RunRef `json:"run"`
+	// Undone are the positions of the steps that it undoes, in its order: the last one first.
+	Undone []int `json:"undone"`
+	// Refused are the steps that may have had an effect and are left as they are.
+	Refused []NotUndone `json:"refused,omitempty"`
+}
+
+// NotUndone is a step that a compensation leaves as it is.
+type NotUndone struct {
+	Step   int    `json:"step"`
+	Tool   string `json:"tool"`
+	Code   string `json:"code"`
+	Reason string `json:"reason"`
+}
+
+// CompensatePlan proposes a plan that undoes the steps of a terminal plan, as its receipts have them: in reverse, and only
+// those that committed. Steps without an inverse, with an unknown outcome, or whose document has moved on since are listed
+// in Refused and not touched. Compensation is not atomicity: between the two plans the world is as the first one left it.
+//
+// by says who proposes; may be empty. The error is a *StateError while the plan is not terminal, or when another
+// compensation of it waits, goes on or was carried out, ErrNotFound, and ErrNothingToUndo beside the list of Refused.
+func (c *Client) CompensatePlan(ctx context.Context, id RunID, by string) (*Compensation, error) {
+	var out *Compensation
+	err := c.inTx(ctx, func(tx pgx.Tx) (err error) {
+		out, err = c.CompensatePlanTx(ctx, tx, id, by)
+		return err
+	})
+	if err != nil && !errors.Is(err, ErrNothingToUndo) {
+		return nil, err
+	}
+	return out, err
+}
+
+var otherCompensation = fencing.Compile("other compensation", `
+select p.run_id::text, r.status from weir.plan p join weir.run r on r.id = p.run_id
+where p.compensates = @run::text::uuid and r.status in ('pending', 'approved', 'executing', 'executed') limit 1`)
+
+// CompensatePlanTx is CompensatePlan in the caller's transaction, which holds the old plan's lock from then on.
+func (c *Client) CompensatePlanTx(ctx context.Context, tx pgx.Tx, id RunID, by string) (*Compensation, error) {
+	l, _, err := lockPlan(ctx, tx, id)
+	if err != nil {
+		return nil, err
+	}
+	refused := &StateError{Run: id, Op: "compensate", Status: Status(l.Status)}
+	if !l.Terminal {
+		return nil, refused
+	}
+	var other, status string
+	err = tx.QueryRow(ctx, otherCompensation.SQL, otherCompensation.Bind(fencing.Args{"run": id.String()})...).Scan(&other, &status)
+	switch {
+	case err == nil:
+		refused.Detail = fmt.Sprintf("plan %s that undoes it is %s", other, status)
+		return nil, refused
+	case !errors.Is(err, pgx.ErrNoRows):
+		return nil, fmt.Errorf("jobs: compensate plan %s: %w", id, err)
+	}
+	old, err := c.readPlan(ctx, tx, id)
+	if err != nil {
+		return nil, err
+	}
+	if old.Erased {
+		refused.Detail = "its payload was erased"
+		return nil, refused
+	}
+	out, steps, err := c.undo(ctx, tx, old)
+	if err != nil {
+		return nil, err
+	}
+	if len(steps) == 0 {
+		return out, fmt.Errorf("plan %s: %w", id, ErrNothingToUndo)
+	}
+	res, err := c.propose(ctx, tx, PlanParams{
+		Title: short("Undo: "+old.Title, MaxTitleBytes), Rationale: "It undoes plan " + id.String() + ".", Risk: old.Risk, Owner: old.Owner,
+		Steps: steps, Resume: old.Resume, ProposedBy: by,
+	}, nil, uuid.UUID(id))
+	if err != nil {
+		return nil, err
+	}
+	out.Run = res.Run
+	return out, nil
+}
+
+// undo asks the tools, in reverse, for the calls that take back what committed.
+func (c *Client) undo(ctx context.Context, tx pgx.Tx, old *Plan) (*Compensation, []PlanStep, error) {
+	out := &Compensation{}
+	var steps []PlanStep
+	undone := map[string]any{}
+	for i := len(old.Steps) - 1; i >= 0; i-- {
+		s := old.Steps[i]
+		refuse := func(code, reason string) {
+			out.Refused = append(out.Refused, NotUndone{Step: i, Tool: s.Tool, Code: code, Reason: reason})
+		}
+		switch receipts.Outcome(s.Outcome) {
+		case receipts.OK:
+		case receipts.Started, receipts.Unknown:
+			refuse(NotUndoneUnknown, "nobody knows whether it had an effect")
+			continue
+		default:
+			continue // it had none
+		}
+		tool := c.tool(s.Tool)
+		if tool == nil || tool.cfg.Undo == nil {
+			refuse(NotUndoneNoInverse, ErrNoInverse.Error())
+			continue
+		}
+		call, err := tool.cfg.Undo(ctx, tx, DoneStep{Owner: old.Owner, Step: i, Args: s.Args, Output: outputOf(s.Receipt), Undone: undone})
+		switch {
+		case errors.Is(err, ErrMovedOn):
+			refuse(NotUndoneMovedOn, err.Error())
+		case errors.Is(err, ErrNoInverse), err == nil && call == nil:
+			refuse(NotUndoneNoInverse, ErrNoInverse.Error())
+		case err != nil:
+			return nil, nil, fmt.Errorf("jobs: undo step %d of plan %s: %w", i, old.Run.ID, err)
+		default:
+			if call.Rationale == "" {
+				call.Rationale = fmt.Sprintf("undoes step %d, %s", i, s.Tool)
+			}
+			steps, out.Undone = append(steps, *call), append(out.Undone, i)
+		}
+	}
+	return out, steps, nil
+}
+
+func outputOf(r *Receipt) json.RawMessage {
+	if r == nil {
+		return nil
+	}
+	return r.Output
+}
+
+// short cuts a text between two characters.
+func short(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:limit], "")
+}
