@@ -157,10 +157,17 @@ func refusedByTool(err error) error {
 	return err
 }
 
-// later keeps the plan alive where a try ended for nothing that a step did: the database was not there. A step that failed
-// ends the plan, and so does one whose outcome is not known.
+// later keeps the plan alive where a try ended for nothing that a step did: the database was not there, or this process was
+// so slow that its own stopwatch ended the work. Where the lease is lost indeed, the write that follows is refused. A step
+// that failed ends the plan, and so does one whose outcome is not known.
 func later(ctx context.Context, res result) result {
-	if res.event != fencing.FailTry || ctx.Err() != nil || !res.notSent {
+	if res.event != fencing.FailTry || !res.notSent {
+		return res
+	}
+	if ctx.Err() != nil {
+		if errors.Is(context.Cause(ctx), fencing.ErrLeaseLost) {
+			res.event, res.code, res.delay = fencing.Snooze, "lease_doubted", time.Second
+		}
 		return res
 	}
 	if res.outcome == "" || res.step.Effect == receipts.Transactional && connectionLost(res.err) {
