@@ -82,7 +82,7 @@ func TestSpeed_TwoHundredUsersHoldNoMoreThanThePool(t *testing.T) {
 			default:
 			}
 			var n int
-			if watch.QueryRow(context.Background(), `select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`).Scan(&n) == nil {
+			if watch.QueryRow(context.Background(), `select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'`).Scan(&n) == nil {
 				highest = max(highest, n)
 			}
 		}

@@ -141,7 +141,7 @@ func (d *drill) setUp(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	d.load = &load{pool: d.pool, client: client, subjects: d.subjects, outstanding: outstanding(d.opts.Workers, len(d.subjects)), say: d.say, failed: map[string]error{}}
+	d.load = &load{pool: d.pool, client: client, subjects: d.subjects, outstanding: 3 * d.opts.Workers, say: d.say, failed: map[string]error{}}
 	return d.startFleet(ctx, url, cfg)
 }
 
@@ -322,12 +322,6 @@ func (d *drill) close() error {
 		errs = append(errs, d.server.Close())
 	}
 	return errors.Join(errs...)
-}
-
-// outstanding is how many runs of each subject are under way: many subjects share what two would have, so that the load
-// is the faults and not the machine's.
-func outstanding(workers, subjects int) int {
-	return max(min(3*workers, 6*workers/max(subjects, 1)), 1)
 }
 
 // Subjects are the built-in ones.
