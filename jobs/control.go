@@ -119,6 +119,9 @@ func (c *Client) EraseTx(ctx context.Context, tx pgx.Tx, id RunID) error {
 	if err := receipts.Erase(ctx, tx, l.Run); err != nil {
 		return fmt.Errorf("jobs: %w", err)
 	}
+	if err := erasePlan(ctx, tx, l); err != nil {
+		return err
+	}
 	if err := c.bells.Erase(ctx, tx, l.Run); err != nil {
 		return fmt.Errorf("jobs: %w", err)
 	}

@@ -173,3 +173,18 @@ func decide(ctx context.Context, tx pgx.Tx, id RunID, decision, by, digest, reas
 	}
 	return nil
 }
+
+var eraseNames = fencing.Compile("erase names of a plan", `
+update weir.plan set proposed_by = null, decided_by = case when decision is not null then '' end, reason = null
+where run_id = @run and exists (select from weir.run r where r.id = @run and r.finished_at is not null)`)
+
+// erasePlan removes who proposed and decided, and why, of a terminal plan whose lock the caller holds.
+func erasePlan(ctx context.Context, tx pgx.Tx, l fencing.Locked) error {
+	if l.Kind != KindPlan {
+		return nil
+	}
+	if _, err := tx.Exec(ctx, eraseNames.SQL, eraseNames.Bind(fencing.Args{"run": l.Run})...); err != nil {
+		return fmt.Errorf("jobs: erase the names of plan %s: %w", l.Run, err)
+	}
+	return nil
+}

@@ -118,6 +118,14 @@ func (w *planWorker) run(ctx context.Context, held *fencing.Held, c fencing.Clai
 		if _, err := w.tools[frozen.Steps[i].Need].Decl().Check("args", frozen.Steps[i].Args); err != nil {
 			return result{step: steps[i], event: fencing.Refuse, outcome: receipts.Failed, code: "arguments_refused", err: err, notSent: true}, true
 		}
+		open := r.Outcome == receipts.Started || r.Outcome == receipts.Unknown
+		if open && steps[i].Effect == receipts.AtLeastOnce {
+			// Without a key, and with nobody to ask, a person looks (PL-15): a plan is not worth a second letter.
+			return result{
+				step: steps[i], event: fencing.Refuse, outcome: receipts.Unknown, code: "outcome_unknown",
+				err: errors.New("an earlier try began this step, and nobody knows what became of it"),
+			}, true
+		}
 		return t.step(ctx, i, r)
 	}))
 }
@@ -157,21 +165,22 @@ func refusedByTool(err error) error {
 	return err
 }
 
-// later keeps the plan alive where a try ended for nothing that a step did: the database was not there, or this process was
-// so slow that its own stopwatch ended the work. Where the lease is lost indeed, the write that follows is refused. A step
-// that failed ends the plan, and so does one whose outcome is not known.
+// later keeps the plan alive where a try ended for nothing that a step did: the database was not there, or this process
+// stopped itself because its lease might have been over. A step that failed ends the plan, and so does one whose outcome
+// is not known.
 func later(ctx context.Context, res result) result {
-	if res.event != fencing.FailTry || !res.notSent {
-		return res
-	}
-	if ctx.Err() != nil {
-		if errors.Is(context.Cause(ctx), fencing.ErrLeaseLost) {
-			res.event, res.code, res.delay = fencing.Snooze, "lease_doubted", time.Second
-		}
-		return res
-	}
-	if res.outcome == "" || res.step.Effect == receipts.Transactional && connectionLost(res.err) {
-		res.event, res.delay = fencing.Snooze, time.Second
+	cause := context.Cause(ctx)
+	switch {
+	case res.event == fencing.Snooze:
+		res.outcome = "" // what is put off has no receipt: the plan goes on
+	case res.event != fencing.FailTry:
+	case errors.Is(cause, ErrShutdown), errors.Is(cause, river.ErrJobCancelledRemotely):
+		// conclude knows what these mean.
+	case errors.Is(cause, fencing.ErrStepDeadline) && res.outcome != "" && !res.notBegun:
+	case res.notBegun, cause != nil && res.notSent:
+		res.event = fencing.Release // it takes back a `started` that may have been written
+	case res.notSent && (res.outcome == "" || res.step.Effect == receipts.Transactional && connectionLost(res.err)):
+		res.event, res.outcome, res.delay = fencing.Snooze, "", time.Second
 	}
 	return res
 }

@@ -103,7 +103,7 @@ func planClient(t testing.TB, pool *pgxpool.Pool) *jobs.Client {
 
 func planConfig(own *pgxpool.Pool) *workers.Config {
 	return quickConfig(&fake{}, func(c *workers.Config) {
-		c.Plan.Lease, c.Plan.StepTime = 2*time.Second, 20*time.Second
+		c.Plan.Lease = time.Minute // no test may lose a lease by being slow
 		c.Tools = planTools(own)
 	})
 }

@@ -161,7 +161,7 @@ func interrupted(step receipts.Step, code string, err error) result {
 // notBegun is a try that ends after `started` may have been written, and before anything was done outside.
 func notBegun(step receipts.Step, code string, err error) result {
 	res := interrupted(step, code, err)
-	res.outcome = receipts.Failed
+	res.outcome, res.notBegun = receipts.Failed, true
 	return res
 }
 

@@ -129,6 +129,8 @@ type result struct {
 	delay       time.Duration
 	// notSent says that nothing reached the outside, so the run can be handed over at once.
 	notSent bool
+	// notBegun says that the step was not even begun, whatever was written of it.
+	notBegun bool
 	// label is the channel, for observers.
 	label string
 	// ended is set when the step's own transaction has ended the run already.

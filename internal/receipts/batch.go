@@ -49,8 +49,8 @@ func init() {
 		claimMany[m.Name] = m.Batch("claim many", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal("''"), claimColumns)
 		claimStartedMany[m.Name] = m.Batch("claim and start many", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal(outcomeBefore), claimColumns, startedWithClaim)
 		succeedMany[m.Name] = m.Batch("succeed many", fencing.Succeed, ownRun, succeedManyFinal, endColumns, settleOK)
-		startMany[m.Name] = m.Batch("start many", fencing.StartStep, ownRun, startManyFinal, startColumns, startStep)
-		startManyReconciled[m.Name] = m.Batch("start many reconciled", fencing.StartStep, ownRun, startManyFinal, startColumns, startReconciled)
+		startMany[m.Name] = m.Batch("start many", fencing.StartStep, stepScope(m), startManyFinal, startColumns, startStep)
+		startManyReconciled[m.Name] = m.Batch("start many reconciled", fencing.StartStep, stepScope(m), startManyFinal, startColumns, startReconciled)
 		settleMany[m.Name] = m.Batch("settle many", fencing.CommitStep, ownRun, settleManyFinal, settleColumns, settleOK)
 	}
 }

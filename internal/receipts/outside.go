@@ -41,8 +41,8 @@ var starts, startsReconciled, settles = map[string]*fencing.Statement{}, map[str
 
 func init() {
 	for _, m := range fencing.Machines {
-		starts[m.Name] = m.Transition("start step", fencing.StartStep, ownRun, startFinal, startStep)
-		startsReconciled[m.Name] = m.Transition("start reconciled step", fencing.StartStep, ownRun, startFinal, startReconciled)
+		starts[m.Name] = m.Transition("start step", fencing.StartStep, stepScope(m), startFinal, startStep)
+		startsReconciled[m.Name] = m.Transition("start reconciled step", fencing.StartStep, stepScope(m), startFinal, startReconciled)
 		settles[m.Name] = m.Transition("settle step", fencing.CommitStep, ownRun, settleFinal, settle)
 	}
 }

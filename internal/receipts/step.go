@@ -25,10 +25,23 @@ on conflict (run_id, step_index) do update
 
 var stepFences, lastStepFences = map[string]*fencing.Statement{}, map[string]*fencing.Statement{}
 
+// What a plan's step commits, or is about to begin outside, is fenced by the approval too: the database digests the frozen
+// bytes anew, and compares them with what the person approved (PL-05).
+const ownApprovedRun = ownRun + ` and exists (select from weir.plan a join weir.payload p on p.run_id = a.run_id
+        where a.run_id = r.id and a.decision = 'approved' and a.approved_digest = sha256(p.body))`
+
+// stepScope is the fence of whatever does, or is about to do, a step.
+func stepScope(m *fencing.Machine) string {
+	if m == fencing.Plan {
+		return ownApprovedRun
+	}
+	return ownRun
+}
+
 func init() {
 	for _, m := range fencing.Machines {
-		stepFences[m.Name] = m.Transition("fence step", fencing.CommitStep, ownRun, stepReceipt)
-		lastStepFences[m.Name] = m.Transition("fence last step", fencing.Succeed, ownRun, stepReceipt)
+		stepFences[m.Name] = m.Transition("fence step", fencing.CommitStep, stepScope(m), stepReceipt)
+		lastStepFences[m.Name] = m.Transition("fence last step", fencing.Succeed, stepScope(m), stepReceipt)
 	}
 }
 

@@ -35,8 +35,12 @@ end
 $$;
 -- +goose StatementEnd
 
+-- An erasure may take the names and texts; what was decided, when, and on which bytes, stays.
 create trigger plan_is_decided_once before update on weir.plan
-    for each row when (old.decision is not null) execute function weir.guard_plan();
+    for each row when (old.decision is not null and (new.decision is distinct from old.decision
+        or new.decided_at is distinct from old.decided_at or new.approved_digest is distinct from old.approved_digest
+        or new.decided_by is distinct from old.decided_by and new.decided_by <> ''))
+    execute function weir.guard_plan();
 
 -- +goose StatementBegin
 create function weir.delete_plan_with_run() returns trigger language plpgsql as $$

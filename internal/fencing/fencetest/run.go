@@ -55,6 +55,10 @@ func Insert(t testing.TB, db fencing.DB, kind string, status fencing.Status, set
 		values ($1, $1, $2, $3, 'weir_' || $2, 5, 7, case when not $4 then clock_timestamp() end, case when $4 then clock_timestamp() end)`,
 		id, kind, string(status), terminal)
 	Exec(t, db, `insert into weir.payload (run_id, body, digest) values ($1, '{"to":"a@example.com"}', sha256('{"to":"a@example.com"}'))`, id)
+	if kind == Plan { // approved: the steps of a plan are fenced by what was
+		Exec(t, db, `insert into weir.plan (run_id, approval_limit, decision, decided_by, decided_at, approved_digest)
+			select run_id, interval '15 min', 'approved', 'a', clock_timestamp(), digest from weir.payload where run_id = $1`, id)
+	}
 	for _, set := range sets {
 		Update(t, db, id, set)
 	}

@@ -3,6 +3,7 @@ package desktool
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -129,15 +130,23 @@ func (s *Set) updateMarkdown(ctx context.Context, tx pgx.Tx, call tool.Call) (an
 		return nil, err
 	}
 	version, err := s.save(ctx, tx, call, a.File, a.ExpectedVersion, content)
-	return saved{File: a.File, Version: version, Before: was.Text}, err
+	out := saved{File: a.File, Version: version}
+	if len(was.Text) <= maxBefore {
+		out.Before = was.Text
+	}
+	return out, err
 }
+
+// maxBefore is how long a text may be, in bytes, that a receipt keeps: escaped it must fit beside the rest. A longer one is
+// still replaced, and cannot be brought back.
+const maxBefore = 150_000
 
 func (s *Set) undoMarkdown(ctx context.Context, tx pgx.Tx, done jobs.DoneStep) (*jobs.PlanStep, error) {
 	var (
 		a   markdownArgs
 		out struct {
-			Version int64  `json:"version"`
-			Before  string `json:"before"`
+			Version int64   `json:"version"`
+			Before  *string `json:"before"`
 		}
 	)
 	if err := decode(done.Args, &a); err != nil {
@@ -146,9 +155,12 @@ func (s *Set) undoMarkdown(ctx context.Context, tx pgx.Tx, done jobs.DoneStep) (
 	if err := decode(done.Output, &out); err != nil {
 		return nil, err
 	}
+	if out.Before == nil {
+		return nil, fmt.Errorf("the text that was there is too long for a receipt: %w", jobs.ErrNoInverse)
+	}
 	version, err := s.follow(ctx, tx, done, a.File, a.ExpectedVersion, out.Version)
 	if err != nil {
 		return nil, err
 	}
-	return step(UpdateMarkdown, markdownArgs{File: a.File, ExpectedVersion: version, Text: out.Before})
+	return step(UpdateMarkdown, markdownArgs{File: a.File, ExpectedVersion: version, Text: *out.Before})
 }
