@@ -107,7 +107,7 @@ func TestConfig_BoundsAreInclusive(t *testing.T) {
 		{
 			ReaperInterval: 100 * time.Millisecond, DoorbellGrace: 500 * time.Millisecond, MaxReaps: 2, Retention: time.Minute, KeyRetention: time.Minute,
 			FetchCooldown: time.Millisecond, FetchPollInterval: time.Millisecond,
-			Delivery: DeliveryConfig{Queue: strings.Repeat("q", 64), MaxWorkers: 1, Lease: time.Second, StepTime: 100 * time.Millisecond, Backoff: Backoff{First: time.Millisecond, Max: time.Millisecond}},
+			Delivery: DeliveryConfig{Queue: strings.Repeat("q", 59), MaxWorkers: 1, Lease: time.Second, StepTime: 100 * time.Millisecond, Backoff: Backoff{First: time.Millisecond, Max: time.Millisecond}},
 		},
 		{
 			ReaperInterval: 5 * time.Minute, DoorbellGrace: time.Hour, MaxReaps: 100, ShutdownGrace: 10 * time.Minute,
@@ -132,6 +132,11 @@ func TestConfig_Defaults(t *testing.T) {
 			Queue: "weir_delivery", MaxWorkers: 100, Lease: 5 * time.Minute, StepTime: 4 * time.Minute, ThrottleLimit: 24 * time.Hour,
 			Backoff: Backoff{First: 30 * time.Second, Max: time.Hour},
 		},
+		Branches: BranchConfig{
+			Queue: "weir_branch_reset", MaxWorkers: 20, Lease: 2 * time.Minute, StepTime: time.Minute, PollFirst: 2 * time.Second,
+			PollMax: 30 * time.Second, Limit: time.Hour, FailedLimit: 10 * time.Minute, AskWait: 5 * time.Minute,
+		},
+		Plan: PlanConfig{Queue: "weir_plan", MaxWorkers: 20, Lease: 2 * time.Minute, StepTime: 2 * time.Minute},
 	}, got)
 
 	// What depends on another field follows it.
