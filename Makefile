@@ -23,9 +23,12 @@ demo: ## The main job: deliveries, a killed worker, its takeover; pages on 127.0
 	$(GO) run ./cmd/worker demo
 
 .PHONY: test
-test: tools ## All tests, with the race detector, browser tests included.
+test: tools ## All tests, browser tests included; with the race detector, but for those that wait for other processes.
 	$(GO) vet ./...
-	$(GO) test -race -p 1 -timeout 30m ./...
+	@status=0; \
+	$(GO) test -race -p 1 -timeout 30m $$($(GO) list ./... | grep -v -e /test/browser -e /test/fleet -e /branch/pgtemplate) || status=1; \
+	$(GO) test -p 1 -timeout 30m ./test/browser ./test/fleet ./workers/branch/pgtemplate || status=1; \
+	exit $$status
 	$(MAKE) test-modules
 
 .PHONY: test-modules
