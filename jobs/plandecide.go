@@ -31,10 +31,10 @@ func (e *DigestError) Is(target error) bool { return target == ErrDigest }
 
 // ApprovePlan lets a plan go ahead. digest is Plan.Digest of what the approver has seen, and by names the approver as the
 // application has authenticated them: neither may be empty. Exactly one approval is recorded. Approving a plan again that
-// was approved, also one that has been carried out, changes nothing and returns it as it stands, with its receipts.
+// was approved, whatever became of it since, changes nothing and returns it as it stands, with its receipts.
 //
 // The error is an *InvalidError without an identity, a *DigestError for another digest, a *StateError when the plan was
-// rejected, expired or canceled, and ErrNotFound.
+// rejected, or expired or was canceled before anybody approved it, and ErrNotFound.
 func (c *Client) ApprovePlan(ctx context.Context, id RunID, digest, by string) (*Plan, error) {
 	if err := c.inTx(ctx, func(tx pgx.Tx) error { return c.ApprovePlanTx(ctx, tx, id, digest, by) }); err != nil {
 		return nil, err

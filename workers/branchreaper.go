@@ -25,37 +25,16 @@ type dbopsArgs struct{}
 
 func (dbopsArgs) Kind() string { return "dbops-reaper" }
 
-// dbopsWorker is the upkeep of branch resets that every node does by itself, once more on River's clock. It is safe
-// beside them and beside another one: whatever it does is a conditional transition.
-type dbopsWorker struct {
-	river.WorkerDefaults[dbopsArgs]
-	service *Service
-	mu      sync.Mutex // the sweeper is for one goroutine
-	sweeper *doorbell.Sweeper
-}
-
-func (w *dbopsWorker) Timeout(*river.Job[dbopsArgs]) time.Duration { return 5 * time.Minute }
-
-func (w *dbopsWorker) Work(ctx context.Context, _ *river.Job[dbopsArgs]) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, err := w.service.reaper.Reap(ctx)
-	return errors.Join(err, w.service.tendResets(ctx, w.sweeper, true))
-}
-
-func (s *Service) addResets(w *river.Workers) error {
-	if err := river.AddWorkerSafely(w, newResetWorker(s)); err != nil {
-		return err
-	}
-	return river.AddWorkerSafely(w, &dbopsWorker{service: s, sweeper: doorbell.NewResetSweeper(s.pool, s.bells, s.cfg.DoorbellGrace)})
-}
-
-func dbopsPeriodic() *river.PeriodicJob {
-	return river.NewPeriodicJob(river.PeriodicInterval(time.Minute),
-		func() (river.JobArgs, *river.InsertOpts) {
-			return dbopsArgs{}, &river.InsertOpts{Queue: dbopsQueue, MaxAttempts: 3, Priority: 1}
-		},
-		&river.PeriodicJobOpts{ID: "dbops-reaper", RunOnStart: true})
+// addDBOps adds the upkeep of branch resets that every node does by itself, once more on River's clock: leases, doorbells,
+// and resets that nobody works.
+func (s *Service) addDBOps(workers *river.Workers) error {
+	var one sync.Mutex // the sweeper is for one goroutine
+	sweeper := doorbell.NewResetSweeper(s.pool, s.bells, s.cfg.DoorbellGrace)
+	return river.AddWorkerSafely(workers, &upkeepWorker[dbopsArgs]{longest: 5 * time.Minute, do: func(ctx context.Context) error {
+		one.Lock()
+		defer one.Unlock()
+		return errors.Join(s.reap(ctx), s.tendResets(ctx, sweeper, true))
+	}})
 }
 
 // tendResets rings for resets that are due and whose doorbell is silent, and closes those that nobody works. Leases that

@@ -9,10 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/riverqueue/river"
 
-	"github.com/weirqueue/weir/internal/doorbell"
 	"github.com/weirqueue/weir/internal/fencing"
 	"github.com/weirqueue/weir/internal/receipts"
 	"github.com/weirqueue/weir/internal/reset"
@@ -20,22 +18,13 @@ import (
 	"github.com/weirqueue/weir/workers/branch"
 )
 
-// resetArgs are the arguments of a branch reset's doorbell.
-type resetArgs struct {
-	RunID uuid.UUID `json:"run_id"`
-	next  time.Duration
-}
-
-func (resetArgs) Kind() string { return doorbell.RiverKind(jobs.KindBranchReset) }
-
 // resetWorker carries out branch resets: issue once, then one poll a claim.
 type resetWorker struct {
-	river.WorkerDefaults[resetArgs]
 	service *Service
 	kind    workKind
 }
 
-func newResetWorker(s *Service) *resetWorker {
+func (s *Service) addResets(workers *river.Workers) error {
 	w := &resetWorker{service: s}
 	cfg := s.cfg.Branches
 	var offers []string
@@ -46,23 +35,7 @@ func newResetWorker(s *Service) *resetWorker {
 		kind: jobs.KindBranchReset, lease: cfg.Lease, stepTime: cfg.StepTime, offers: offers,
 		backoff: Backoff{First: cfg.PollFirst, Max: cfg.PollMax}, do: w.run,
 	}
-	w.kind.writes = s.newWrites(w.kind)
-	return w
-}
-
-// Timeout is finite, since River never rescues a job without one, and above everything that a claim may take.
-func (w *resetWorker) Timeout(*river.Job[resetArgs]) time.Duration {
-	return 2*w.kind.stepTime + 2*w.kind.lease + time.Minute
-}
-
-// NextRetry passes on when the run is due, by the database's clock, as a delay from now.
-func (w *resetWorker) NextRetry(job *river.Job[resetArgs]) time.Time {
-	return time.Now().Add(max(job.Args.next, minRetry))
-}
-
-// Work carries the reset on.
-func (w *resetWorker) Work(ctx context.Context, job *river.Job[resetArgs]) error {
-	return w.service.work(ctx, job.JobRow, job.Args.RunID, &job.Args.next, w.kind)
+	return s.addKind(workers, &w.kind, 2*cfg.StepTime+2*cfg.Lease+time.Minute)
 }
 
 // resetTry is one claim of a reset.

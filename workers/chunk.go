@@ -52,8 +52,8 @@ func (w *chunkWorker) NextRetry(*river.Job[doorbell.ChunkArgs]) time.Time {
 	return time.Now().Add(jitter(2 * time.Second))
 }
 
-// Counts is what River's page of a chunk's job shows, as the job's output.
-type Counts struct {
+// ChunkCounts is what River's page of a chunk's job shows, as the job's output.
+type ChunkCounts struct {
 	Sent    int `json:"sent"`
 	Retried int `json:"retried"` // rung for again, each by a job of its own
 	Failed  int `json:"failed"`
@@ -100,7 +100,7 @@ type chunk struct {
 	left, odd []uuid.UUID
 
 	mu     sync.Mutex
-	counts Counts
+	counts ChunkCounts
 }
 
 // work claims and delivers until nothing is left, or it is time to stop. It returns when the deliveries have ended.

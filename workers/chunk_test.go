@@ -96,18 +96,18 @@ func TestChunk_SendsAndShowsCounts(t *testing.T) {
 	require.NoError(t, eventually(func() bool {
 		return value[int](t, pool, chunkJobs+" and state = 'completed'") == 3
 	}))
-	var sum workers.Counts
+	var sum workers.ChunkCounts
 	rows, err := pool.Query(t.Context(), "select (metadata -> 'output')::text from river_job where kind = 'weir_delivery_chunk'")
 	require.NoError(t, err)
 	for rows.Next() {
 		var text string
 		require.NoError(t, rows.Scan(&text))
-		var c workers.Counts
+		var c workers.ChunkCounts
 		require.NoError(t, json.Unmarshal([]byte(text), &c))
-		sum = workers.Counts{Sent: sum.Sent + c.Sent, Retried: sum.Retried + c.Retried, Failed: sum.Failed + c.Failed, Dead: sum.Dead + c.Dead, Other: sum.Other + c.Other}
+		sum = workers.ChunkCounts{Sent: sum.Sent + c.Sent, Retried: sum.Retried + c.Retried, Failed: sum.Failed + c.Failed, Dead: sum.Dead + c.Dead, Other: sum.Other + c.Other}
 	}
 	require.NoError(t, rows.Err())
-	require.Equal(t, workers.Counts{Sent: 130, Retried: 3, Failed: 1, Dead: 2}, sum)
+	require.Equal(t, workers.ChunkCounts{Sent: 130, Retried: 3, Failed: 1, Dead: 2}, sum)
 	require.Equal(t, 3, value[int](t, pool, "select count(*)::int from river_job where kind = 'weir_delivery'"), "a job for each that goes on")
 }
 

@@ -51,16 +51,7 @@ func (s *Service) upkeep(ctx context.Context) (oldest time.Duration, queue strin
 	defer cancel()
 	var errs []error
 
-	reaped, err := s.reaper.Reap(ctx)
-	errs = append(errs, err)
-	for _, r := range reaped {
-		s.log.WarnContext(ctx, "weir: a lease ran out", "run", r.Run, "kind", r.Kind, "owner", r.Owner, "status", r.Status, "reaps", r.Reaps)
-		s.cfg.Observer.Observe(ctx, RunReaped{
-			Run: jobs.RunID(r.Run), Kind: r.Kind, Status: jobs.Status(r.Status), Attempt: r.Attempt, Reaps: r.Reaps, Owner: r.Owner,
-		})
-	}
-
-	errs = append(errs, s.expirePlans(ctx))
+	errs = append(errs, s.reap(ctx), s.expirePlans(ctx))
 	rang, err := s.sweeper.Sweep(ctx)
 	errs = append(errs, err)
 	if rang > 0 {
@@ -72,6 +63,18 @@ func (s *Service) upkeep(ctx context.Context) (oldest time.Duration, queue strin
 	oldest, queue, err = fencing.OldestDue(ctx, s.pool)
 	errs = append(errs, err)
 	return oldest, queue, errors.Join(errs...)
+}
+
+// reap ends the leases that have run out, and says which.
+func (s *Service) reap(ctx context.Context) error {
+	reaped, err := s.reaper.Reap(ctx)
+	for _, r := range reaped {
+		s.log.WarnContext(ctx, "weir: a lease ran out", "run", r.Run, "kind", r.Kind, "owner", r.Owner, "status", r.Status, "reaps", r.Reaps)
+		s.cfg.Observer.Observe(ctx, RunReaped{
+			Run: jobs.RunID(r.Run), Kind: r.Kind, Status: jobs.Status(r.Status), Attempt: r.Attempt, Reaps: r.Reaps, Owner: r.Owner,
+		})
+	}
+	return err
 }
 
 // followCanceled cancels the runs whose River job somebody cancelled, also those that are due only tomorrow.

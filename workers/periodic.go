@@ -9,26 +9,41 @@ import (
 
 	"github.com/weirqueue/weir/internal/doorbell"
 	"github.com/weirqueue/weir/internal/fencing"
-	"github.com/weirqueue/weir/jobs"
 )
 
 // maintenanceQueue is the queue of the periodic jobs.
 const maintenanceQueue = "weir_maintenance"
 
-type cleanArgs struct{}
+// The periodic jobs' names in River.
+type (
+	cleanArgs       struct{}
+	reclaimArgs     struct{}
+	healPlansArgs   struct{}
+	expirePlansArgs struct{}
+)
 
-func (cleanArgs) Kind() string { return "clean-finished-runs" }
+func (cleanArgs) Kind() string       { return "clean-finished-runs" }
+func (reclaimArgs) Kind() string     { return "reclaim-stale-deliveries" }
+func (healPlansArgs) Kind() string   { return "heal-stale-plans" }
+func (expirePlansArgs) Kind() string { return "expire-plans" }
 
-// cleanWorker deletes finished runs after their retention.
-type cleanWorker struct {
-	river.WorkerDefaults[cleanArgs]
-	service *Service
+// upkeepWorker does upkeep on River's clock. But for the cleaning it is what every node does by itself too, and is safe
+// beside them: whatever it does is a conditional transition.
+type upkeepWorker[T river.JobArgs] struct {
+	river.WorkerDefaults[T]
+	do func(context.Context) error
+	// longest bounds a round; the next one goes on. Zero is River's own, a minute.
+	longest time.Duration
 }
 
-func (w *cleanWorker) Timeout(*river.Job[cleanArgs]) time.Duration { return 10 * time.Minute }
+// Timeout is longest.
+func (w *upkeepWorker[T]) Timeout(*river.Job[T]) time.Duration { return w.longest }
 
-func (w *cleanWorker) Work(ctx context.Context, _ *river.Job[cleanArgs]) error {
-	s := w.service
+// Work does a round.
+func (w *upkeepWorker[T]) Work(ctx context.Context, _ *river.Job[T]) error { return w.do(ctx) }
+
+// clean deletes finished runs after their retention.
+func (s *Service) clean(ctx context.Context) error {
 	began := time.Now()
 	cleaner := fencing.Cleaner{DB: s.pool, Age: s.cfg.Retention, KeepKeys: s.cfg.KeyRetention, Page: 1000}
 	n, err := cleaner.Clean(ctx)
@@ -39,69 +54,37 @@ func (w *cleanWorker) Work(ctx context.Context, _ *river.Job[cleanArgs]) error {
 	return err
 }
 
-type reclaimArgs struct{}
-
-func (reclaimArgs) Kind() string { return "reclaim-stale-deliveries" }
-
-// reclaimWorker is the upkeep that every node does by itself, once more on River's clock. It is safe beside them.
-type reclaimWorker struct {
-	river.WorkerDefaults[reclaimArgs]
-	service *Service
-}
-
-func (w *reclaimWorker) Work(ctx context.Context, _ *river.Job[reclaimArgs]) error {
-	_, err := w.service.reaper.Reap(ctx)
-	return err
-}
-
 func (s *Service) addWorkers(w *river.Workers) error {
 	deliveries := newDeliveryWorker(s)
-	if err := river.AddWorkerSafely(w, deliveries); err != nil {
-		return err
-	}
-	if err := river.AddWorkerSafely(w, newChunkWorker(deliveries)); err != nil {
-		return err
-	}
-	if err := s.addResets(w); err != nil {
-		return err
+	errs := []error{
+		river.AddWorkerSafely(w, deliveries), river.AddWorkerSafely(w, newChunkWorker(deliveries)),
+		s.addResets(w), s.addPlans(w), s.addDBOps(w),
+		river.AddWorkerSafely(w, &upkeepWorker[cleanArgs]{do: s.clean, longest: 10 * time.Minute}),
+		river.AddWorkerSafely(w, &upkeepWorker[reclaimArgs]{do: s.reap}),
+		river.AddWorkerSafely(w, &upkeepWorker[healPlansArgs]{do: s.reap}),
+		river.AddWorkerSafely(w, &upkeepWorker[expirePlansArgs]{do: s.expirePlans}),
 	}
 	for _, b := range s.cfg.Kinds {
-		if err := s.addKind(w, b); err != nil {
-			return err
-		}
+		errs = append(errs, s.addBinding(w, b))
 	}
-	river.AddWorkerArgs(w, stepsArgs{kind: doorbell.RiverKind(jobs.KindPlan)}, newPlanWorker(s))
-	if err := errors.Join(river.AddWorkerSafely(w, &healPlansWorker{service: s}), river.AddWorkerSafely(w, &expirePlansWorker{service: s})); err != nil {
-		return err
-	}
-	if err := river.AddWorkerSafely(w, &cleanWorker{service: s}); err != nil {
-		return err
-	}
-	return river.AddWorkerSafely(w, &reclaimWorker{service: s})
+	return errors.Join(errs...)
 }
 
 // PeriodicJobs are for the River client's PeriodicJobs, where an application has its own: they clean finished runs
-// every ten minutes, and look for stale deliveries, plans and branch resets every minute beside what each node does by itself. Without them
-// finished runs are kept for ever; nothing else depends on them.
+// every ten minutes, and look for stale deliveries, plans and branch resets every minute beside what each node does by
+// itself. Without them finished runs are kept for ever; nothing else depends on them.
 func (s *Service) PeriodicJobs() []*river.PeriodicJob {
-	opts := func() *river.InsertOpts {
-		return &river.InsertOpts{Queue: maintenanceQueue, MaxAttempts: 3, Priority: 1}
-	}
 	return []*river.PeriodicJob{
-		river.NewPeriodicJob(river.PeriodicInterval(10*time.Minute),
-			func() (river.JobArgs, *river.InsertOpts) { return cleanArgs{}, opts() },
-			&river.PeriodicJobOpts{ID: "clean-finished-runs", RunOnStart: true}),
-		river.NewPeriodicJob(river.PeriodicInterval(time.Minute),
-			func() (river.JobArgs, *river.InsertOpts) { return reclaimArgs{}, opts() },
-			&river.PeriodicJobOpts{ID: "reclaim-stale-deliveries", RunOnStart: true}),
-		dbopsPeriodic(),
-		river.NewPeriodicJob(river.PeriodicInterval(time.Minute),
-			func() (river.JobArgs, *river.InsertOpts) { return healPlansArgs{}, opts() },
-			&river.PeriodicJobOpts{ID: "heal-stale-plans", RunOnStart: true}),
-		river.NewPeriodicJob(river.PeriodicInterval(time.Minute),
-			func() (river.JobArgs, *river.InsertOpts) { return expirePlansArgs{}, opts() },
-			&river.PeriodicJobOpts{ID: "expire-plans", RunOnStart: true}),
+		periodic(10*time.Minute, maintenanceQueue, cleanArgs{}), periodic(time.Minute, maintenanceQueue, reclaimArgs{}),
+		periodic(time.Minute, maintenanceQueue, healPlansArgs{}), periodic(time.Minute, maintenanceQueue, expirePlansArgs{}),
+		periodic(time.Minute, dbopsQueue, dbopsArgs{}),
 	}
+}
+
+func periodic(every time.Duration, queue string, args river.JobArgs) *river.PeriodicJob {
+	return river.NewPeriodicJob(river.PeriodicInterval(every), func() (river.JobArgs, *river.InsertOpts) {
+		return args, &river.InsertOpts{Queue: queue, MaxAttempts: 3, Priority: 1}
+	}, &river.PeriodicJobOpts{ID: args.Kind(), RunOnStart: true})
 }
 
 // Queues are the River queues that this service works, for the River client's Queues.

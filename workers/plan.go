@@ -44,13 +44,12 @@ func (c PlanConfig) withDefaults() PlanConfig {
 
 // planWorker carries out approved plans.
 type planWorker struct {
-	river.WorkerDefaults[stepsArgs]
 	service *Service
 	tools   map[string]tool.Tool // by what a plan needs
 	kind    workKind
 }
 
-func newPlanWorker(s *Service) *planWorker {
+func (s *Service) addPlans(workers *river.Workers) error {
 	w := &planWorker{service: s, tools: map[string]tool.Tool{}}
 	w.kind = workKind{
 		kind: jobs.KindPlan, lease: s.cfg.Plan.Lease, stepTime: s.cfg.Plan.StepTime,
@@ -62,23 +61,7 @@ func newPlanWorker(s *Service) *planWorker {
 		w.tools[t.Decl().Need()] = t
 		w.kind.offers = append(w.kind.offers, t.Decl().Need())
 	}
-	w.kind.writes = s.newWrites(w.kind)
-	return w
-}
-
-// Timeout is finite, since River never rescues a job without one, and above everything that a plan may take.
-func (w *planWorker) Timeout(*river.Job[stepsArgs]) time.Duration {
-	return jobs.MaxSteps*(w.kind.stepTime+w.kind.lease) + time.Minute
-}
-
-// NextRetry passes on when the run is due, by the database's clock, as a delay from now.
-func (w *planWorker) NextRetry(job *river.Job[stepsArgs]) time.Time {
-	return time.Now().Add(max(job.Args.next, minRetry))
-}
-
-// Work carries the plan on.
-func (w *planWorker) Work(ctx context.Context, job *river.Job[stepsArgs]) error {
-	return w.service.work(ctx, job.JobRow, job.Args.RunID, &job.Args.next, w.kind)
+	return s.addKind(workers, &w.kind, jobs.MaxSteps*(w.kind.stepTime+w.kind.lease)+time.Minute)
 }
 
 var approvedDigest = fencing.Compile("approved digest", `select approved_digest from weir.plan where run_id = @run`)

@@ -3,8 +3,6 @@ package workers
 import (
 	"context"
 
-	"github.com/riverqueue/river"
-
 	"github.com/weirqueue/weir/internal/fencing"
 )
 
@@ -18,33 +16,4 @@ func (s *Service) expirePlans(ctx context.Context) error {
 		s.log.InfoContext(ctx, "weir: plans expired", "plans", len(expired))
 	}
 	return err
-}
-
-type healPlansArgs struct{}
-
-func (healPlansArgs) Kind() string { return "heal-stale-plans" }
-
-// healPlansWorker is the upkeep that every node does by itself, once more on River's clock. It is safe beside them.
-type healPlansWorker struct {
-	river.WorkerDefaults[healPlansArgs]
-	service *Service
-}
-
-func (w *healPlansWorker) Work(ctx context.Context, _ *river.Job[healPlansArgs]) error {
-	_, err := w.service.reaper.Reap(ctx)
-	return err
-}
-
-type expirePlansArgs struct{}
-
-func (expirePlansArgs) Kind() string { return "expire-plans" }
-
-// expirePlansWorker is the expiry that every node does by itself, once more on River's clock.
-type expirePlansWorker struct {
-	river.WorkerDefaults[expirePlansArgs]
-	service *Service
-}
-
-func (w *expirePlansWorker) Work(ctx context.Context, _ *river.Job[expirePlansArgs]) error {
-	return w.service.expirePlans(ctx)
 }

@@ -9,67 +9,27 @@ import (
 	"runtime/debug"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/riverqueue/river"
 
-	"github.com/weirqueue/weir/internal/doorbell"
 	"github.com/weirqueue/weir/internal/fencing"
 	"github.com/weirqueue/weir/internal/operation"
 	"github.com/weirqueue/weir/internal/receipts"
 	"github.com/weirqueue/weir/jobs"
 )
 
-// stepsArgs are the arguments of the doorbell of an application's own kind.
-type stepsArgs struct {
-	RunID uuid.UUID `json:"run_id"`
-	kind  string
-	next  time.Duration
-}
-
-func (a stepsArgs) Kind() string { return a.kind }
-
 // stepsWorker carries out the runs of one kind of the application's own.
 type stepsWorker struct {
-	river.WorkerDefaults[stepsArgs]
 	service *Service
 	binding Binding
 	kind    workKind
 }
 
-func newStepsWorker(s *Service, b Binding) *stepsWorker {
+func (s *Service) addBinding(workers *river.Workers, b Binding) error {
 	w := &stepsWorker{service: s, binding: b}
 	w.kind = workKind{
-		kind: b.name, lease: b.cfg.Lease, stepTime: b.cfg.StepTime, backoff: b.cfg.Backoff, offers: []string{b.need},
-		do: w.run,
+		kind: b.name, lease: b.cfg.Lease, stepTime: b.cfg.StepTime, backoff: b.cfg.Backoff, offers: []string{b.need}, do: w.run,
 	}
-	w.kind.writes = s.newWrites(w.kind)
-	return w
-}
-
-// Timeout is finite, since River never rescues a job without one, and above everything that a run may take.
-func (w *stepsWorker) Timeout(*river.Job[stepsArgs]) time.Duration {
-	return time.Duration(len(w.binding.steps))*(w.kind.stepTime+w.kind.lease) + w.kind.lease + time.Minute
-}
-
-// NextRetry passes on when the run is due, by the database's clock, as a delay from now.
-func (w *stepsWorker) NextRetry(job *river.Job[stepsArgs]) time.Time {
-	return time.Now().Add(max(job.Args.next, minRetry))
-}
-
-// Work carries the run on.
-func (w *stepsWorker) Work(ctx context.Context, job *river.Job[stepsArgs]) error {
-	return w.service.work(ctx, job.JobRow, job.Args.RunID, &job.Args.next, w.kind)
-}
-
-// addKind registers a kind with River under its own name.
-func (s *Service) addKind(workers *river.Workers, b Binding) (err error) {
-	defer func() {
-		if p := recover(); p != nil { // River's own function for arguments that carry their kind panics
-			err = fmt.Errorf("kind %s: %v", b.name, p)
-		}
-	}()
-	river.AddWorkerArgs(workers, stepsArgs{kind: doorbell.RiverKind(b.name)}, newStepsWorker(s, b))
-	return nil
+	return s.addKind(workers, &w.kind, time.Duration(len(b.steps))*(b.cfg.StepTime+b.cfg.Lease)+b.cfg.Lease+time.Minute)
 }
 
 // try is one try of a run of several steps: what they share.

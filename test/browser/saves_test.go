@@ -89,24 +89,17 @@ func TestBrowser_06_ASuccessWhileThereAreNewerEditsKeepsThem(t *testing.T) {
 	s := newSite(t)
 	id := s.file(text("one"))
 	b := s.tab().open(id)
-	arrived, go_ := make(chan struct{}, 10), make(chan struct{})
-	s.set(func() {
-		s.onPut = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-			arrived <- struct{}{}
-			<-go_
-			next.ServeHTTP(w, r)
-		}
-	})
+	arrived, finish := s.holdSaves()
 	b.write("two")
 	b.run("void weirSession.flush()")
 	<-arrived
 	b.write("three")
 	b.kept("three")
-	go_ <- struct{}{}
+	finish <- struct{}{}
 	b.until("weirSession.state().version === 2")
 	require.NotContains(t, b.said(), "Saved")
 	require.Contains(t, b.slots(), keyOf(b), "DO-07: the newer text is still kept")
-	close(go_)
+	close(finish)
 	b.phase("clean")
 	require.Equal(t, text("three"), s.stored(id))
 	require.Equal(t, "Saved, version 3.", b.said())
@@ -119,14 +112,7 @@ func TestBrowser_07_ATabKilledMidSaveLosesNothing(t *testing.T) {
 	s := newSite(t)
 	id := s.file(text("one"))
 	b := s.tab().open(id)
-	arrived, finish := make(chan struct{}, 10), make(chan struct{})
-	s.set(func() {
-		s.onPut = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
-			arrived <- struct{}{}
-			<-finish
-			next.ServeHTTP(w, r)
-		}
-	})
+	arrived, finish := s.holdSaves()
 	b.write("two")
 	b.run("void weirSession.flush()")
 	<-arrived

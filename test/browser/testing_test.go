@@ -74,6 +74,19 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
+// holdSaves lets each save arrive, and then wait until it may go on: finish takes one for each, or is closed.
+func (s *site) holdSaves() (arrived <-chan struct{}, finish chan struct{}) {
+	came, finish := make(chan struct{}, 10), make(chan struct{})
+	s.set(func() {
+		s.onPut = func(w http.ResponseWriter, r *http.Request, next http.Handler) {
+			came <- struct{}{}
+			<-finish
+			next.ServeHTTP(w, r)
+		}
+	})
+	return came, finish
+}
+
 // restart is a server that knows nothing of the one before.
 func (s *site) restart() {
 	s.t.Helper()
