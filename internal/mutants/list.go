@@ -99,7 +99,7 @@ var mutants = []mutant{
 	{"reaper settles first", one(reapGo, "	rows, err := tx.Query(ctx, stmt.SQL, stmt.Bind(Args{\"max_reaps\": r.MaxReaps, \"limit\": limit, \"only\": only})...)",
 		"	settle := r.Settle\n	_ = settle\n	r = &Reaper{DB: r.DB, Bells: r.Bells, MaxReaps: r.MaxReaps, Limit: r.Limit, Settle: func(context.Context, pgx.Tx, []uuid.UUID) error { return nil }}\n	rows, err := tx.Query(ctx, stmt.SQL, stmt.Bind(Args{\"max_reaps\": r.MaxReaps, \"limit\": limit, \"only\": only})...)"), fencingPkg, "Reap_SettlesIn"},
 	{"reaper does not retire", one(reapGo, "if x.Doorbell != 0 {", "if x.Doorbell < 0 {"), fencingPkg, "Reap_EachRun"},
-	{"reaper ignores River's cancel", one(reapGo, "case x.Doorbell != 0 && slices.Contains(canceled, x.Doorbell):", "case x.Doorbell < 0 && slices.Contains(canceled, x.Doorbell):"), fencingPkg, "Reap_Doorbell"},
+	{"reaper ignores River's cancel", one(reapGo, "case x.Doorbell != 0 && slices.Contains(retirement.Canceled, x.Doorbell):", "case x.Doorbell < 0 && slices.Contains(retirement.Canceled, x.Doorbell):"), fencingPkg, "Reap_Doorbell"},
 	{"reaper stops at a stubborn row", one(reapGo, "if err != nil && ctx.Err() == nil {", "if err != nil && ctx == nil {"), fencingPkg, "Reap_Stubborn"},
 	{"reaper falls back on deadlocks only", one(reapGo, "if err != nil && ctx.Err() == nil {", "if IsTransient(err) {"), fencingPkg, "Reap_Stubborn"},
 
@@ -110,7 +110,7 @@ var mutants = []mutant{
 	{"a translated FATAL is a refusal", []edit{{"internal/fencing/db.go", `pgErr.SeverityUnlocalized == "FATAL"`, `pgErr.Severity == "FATAL"`}}, fencingPkg, "OutcomeOf"},
 
 	// Cancel, redrive.
-	{"cancel of an owner that has begun", one(receiptGo, "if l.Owned && open {", "if l.Owned && open && code == `` {"), receiptsPkg, "Cancel_Waits|Cancel_Races"},
+	{"cancel of an owner that has begun", one(receiptGo, "if open && (l.Owned || l.Kind == fencing.KindBranchReset) {", "if open && code == `` && (l.Owned || l.Kind == fencing.KindBranchReset) {"), receiptsPkg, "Cancel_Waits|Cancel_Races"},
 	{"cancel looks before it locks", one("internal/fencing/cancel.go", "from weir.run where id = @run for no key update`)", "from weir.run where id = @run`)"), receiptsPkg, "Cancel_Waits|Cancel_Races"},
 	{"cancel leaves started open", one(receiptGo, "if err := SettleUnknown(ctx, tx, []uuid.UUID{run}); err != nil {", "if err := error(nil); err != nil {"), receiptsPkg, "Cancel_Settles"},
 	{"redrive of canceled", one(statementGo, "if g := m.onlyGuards(e); g != \"\" {", "if g := m.onlyGuards(e); g != \"\" && e != Redrive {"), receiptsPkg, "Redrive"},

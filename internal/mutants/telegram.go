@@ -25,7 +25,7 @@ var telegramMutants = []mutant{
 	{"parts without a settled receipt", one(partsGo, "return t.settle(ctx, s, nil, res.externalRef)", "return result{}, false"), telegramPkg, "Fleet_EachPart"},
 	{"a try of all parts", one(partsGo, "if time.Since(began) > w.kind.stepTime {", "if time.Since(began) < 0 {"), "./workers", "Parts_ALongTry"},
 	{"a panic outside of its part", one("workers/steps.go", "guarded(s, func() (result, bool) { return do(ctx, i, byIndex[i]) })", "do(ctx, i, byIndex[i])"), "./workers", "Parts_APanic"},
-	{"a cancel waits for the last part", one("workers/stepoutside.go", "case err == nil && cancelRequested:\n			t.outputs", "case err == nil && cancelRequested && k.lease < 0:\n			t.outputs"), telegramPkg, "Fleet_ACancel"},
+	{"a cancel waits for the last part", one("workers/stepoutside.go", "case err == nil && stood.CancelRequested:", "case err == nil && stood.CancelRequested && k.lease < 0:"), telegramPkg, "Fleet_ACancel"},
 
 	// Telegram.
 	{"retry_after is lost", one(telegramJudge, "return channel.Throttled(after(tooMany.RetryAfter), code, text)", "return channel.Throttled(0, code, text)"), telegramPkg, "Send_RetryAfter"},

@@ -43,7 +43,7 @@ var workMutants = []mutant{
 	{"workers: one channel takes every worker", one(slotsGo, "max(limit/2, 1)", "limit"), workersPkg, "TestRetry_DeadHost"},
 	{"workers: a doubt is not resolved", one(writeGo, "if inDoubt(err) {", "if false {"), workersPkg, "TestLostAnswer"},
 	{"workers: a cancellation in River is rung again", one(sweeperGo, "or not j.metadata ? 'cancel_attempted_at'", "or true"), workersPkg, "TestCancel_InRiver"},
-	{"workers: cancellations in River are not followed", one(maintainGo, "errs = append(errs, s.followCanceled(ctx))", ""), workersPkg, "TestCancel_InRiver"},
+	{"workers: cancellations in River are not followed", one(maintainGo, "errs = append(errs, s.followCanceled(ctx), s.tendResets(", "errs = append(errs, s.tendResets("), workersPkg, "TestCancel_InRiver"},
 	{"workers: no sweep", one(maintainGo, "rang, err := s.sweeper.Sweep(ctx)", "rang, err := 0, ctx.Err()"), workersPkg, "TestSweep_RingsAgain"},
 	{"workers: a release is not rung", one(writeGo, "if !ended.Terminal {", "if false {"), workersPkg, "TestShutdown_HandsOver"},
 	{"workers: a shutdown counts as a failure", one(workGo, "res.event = fencing.Release", ""), workersPkg, "TestShutdown_HandsOver"},
