@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -199,6 +200,9 @@ func (c *checker) counts(ctx context.Context, pool *pgxpool.Pool, r *Report) err
 	if err := rows.Err(); err != nil {
 		return fmt.Errorf("drill: read the refusals: %w", err)
 	}
+	if err := c.lateBeats(ctx, pool, r); err != nil {
+		return err
+	}
 	var released int
 	err = pool.QueryRow(ctx, `select count(*) from weir.ended_try t join weir_drill.asked a using (run_id) join weir.run r on r.id = t.run_id
 		where t.how = 'released' and r.finished_at is not null`).Scan(&released)
@@ -206,5 +210,38 @@ func (c *checker) counts(ctx context.Context, pool *pgxpool.Pool, r *Report) err
 		return fmt.Errorf("drill: count hand-overs: %w", err)
 	}
 	r.Takeovers += released
+	return nil
+}
+
+// lateBeats finds heartbeats that came to nothing while rows of their worker were locked and nothing else was done to
+// it: a renewal never waits for a lock.
+func (c *checker) lateBeats(ctx context.Context, pool *pgxpool.Pool, r *Report) error {
+	rows, err := pool.Query(ctx, "select worker, at from weir_drill.late_beat")
+	if err != nil {
+		return fmt.Errorf("drill: read the heartbeats: %w", err)
+	}
+	var (
+		worker string
+		at     time.Time
+		waited int
+	)
+	if _, err := pgx.ForEachRow(rows, []any{&worker, &at}, func() error {
+		since := at.Add(-c.opts.Lease)
+		locked := slices.ContainsFunc(c.faults, func(f Fault) bool {
+			return f.What == faultLock && f.Worker == worker && f.From.Before(at) && f.Until.After(since)
+		})
+		other := c.outage(since, at) || slices.ContainsFunc(c.faults, func(f Fault) bool {
+			return f.What != faultLock && f.What != faultTamper && f.Worker == worker && f.From.Before(at) && f.Until.After(since)
+		})
+		if locked && !other {
+			waited++
+		}
+		return nil
+	}); err != nil {
+		return fmt.Errorf("drill: read the heartbeats: %w", err)
+	}
+	if allowed := 2 + r.Faults[faultLock]/10; waited > allowed {
+		r.fault("%d heartbeats came to nothing while rows were locked; %d are the machine's noise", waited, allowed)
+	}
 	return nil
 }

@@ -23,6 +23,8 @@ type order struct {
 	Pauses [6]int `json:"pauses"`
 	// Hang: the first owner's call of the outside step ignores its context until long after its deadline.
 	Hang bool `json:"hang"`
+	// Slow: the first owner's call takes longer than a lease, and not too long: only renewals keep the run.
+	Slow bool `json:"slow"`
 }
 
 var orderKind = jobs.MustKind[order]("drill_order", jobs.KindConfig{
@@ -77,7 +79,7 @@ func (o *orders) Close() error {
 }
 
 func (o *orders) Enqueue(ctx context.Context, tx pgx.Tx, client *jobs.Client, n int64) (jobs.RunID, error) {
-	p := order{N: n, Hang: o.rng.IntN(150) == 0}
+	p := order{N: n, Hang: o.rng.IntN(60) == 0, Slow: o.rng.IntN(20) == 0}
 	for i := range p.Pauses {
 		p.Pauses[i] = 10 + o.rng.IntN(140)
 	}
@@ -95,6 +97,9 @@ func (*orders) Work(cfg *workers.Config, env map[string]string, limits Limits) e
 	},
 		workers.Transactional("reserve", insertEffect),
 		workers.Idempotent("charge", func(ctx context.Context, in *workers.In[order]) (string, error) {
+			if in.Payload.Slow && in.Attempt == 1 {
+				time.Sleep(limits.Lease * 5 / 4)
+			}
 			return out.post(ctx, in, "once/"+in.Key)
 		}),
 		workers.Statement("book", func(ctx context.Context, in *workers.In[order]) (workers.SQL, error) {

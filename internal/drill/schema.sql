@@ -44,6 +44,12 @@ create table weir_drill.refusal (
     write   text        not null
 );
 
+-- Their heartbeats that came to nothing.
+create table weir_drill.late_beat (
+    worker  text        not null,
+    at      timestamptz not null
+);
+
 -- What was asked for, in the transaction that asked.
 create table weir_drill.asked (
     run_id uuid not null primary key,

@@ -16,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/weirqueue/weir/jobs"
 	"github.com/weirqueue/weir/workers"
 )
 
@@ -58,10 +57,10 @@ func RunWorker(ctx context.Context, subjects []Subject) error {
 	}
 	defer closePool(pool)
 
-	refused := newRefusals(cfg.Name)
+	said := newNotes(cfg.Name)
 	fleetConfig := &workers.Config{
 		Schema: cfg.RiverSchema, ReaperInterval: cfg.Reaper, DoorbellGrace: doorbellGrace(cfg.Limits.Lease), MaxReaps: 50,
-		ShutdownGrace: cfg.Limits.StepTime, FetchPollInterval: 200 * time.Millisecond, Logger: log, Observer: refused,
+		ShutdownGrace: cfg.Limits.StepTime, FetchPollInterval: 200 * time.Millisecond, Logger: log, Observer: said,
 	}
 	for _, name := range cfg.Subjects {
 		for _, s := range subjects {
@@ -74,7 +73,7 @@ func RunWorker(ctx context.Context, subjects []Subject) error {
 	}
 	following, endFollowing := context.WithCancel(ctx)
 	defer endFollowing()
-	go refused.follow(following, cfg.DatabaseURL)
+	go said.follow(following, cfg.DatabaseURL)
 	var current atomic.Pointer[workers.Fleet]
 	go tellReady(ctx, &current)
 	// A worker that starts in an outage, or behind a partition, waits for its end, as a supervisor would make it.
@@ -95,7 +94,7 @@ func RunWorker(ctx context.Context, subjects []Subject) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	refused.write(ctx, cfg.DatabaseURL)
+	said.write(ctx, cfg.DatabaseURL)
 	return nil
 }
 
@@ -125,45 +124,65 @@ func closePool(pool *pgxpool.Pool) {
 	}
 }
 
-// refusals notes what this worker was refused, on a connection of its own and beside the work.
-type refusals struct {
+// notes is what this worker has to say, written on a connection of its own and beside the work.
+type notes struct {
 	worker string
-	queue  chan workers.LeaseLost
+	queue  chan note
 }
 
-func newRefusals(worker string) *refusals {
-	return &refusals{worker: worker, queue: make(chan workers.LeaseLost, 10_000)}
+type note struct {
+	table string
+	row   []any
 }
 
-// Observe hears of refusals.
-func (r *refusals) Observe(_ context.Context, e workers.Event) {
-	if lost, ok := e.(workers.LeaseLost); ok {
-		select {
-		case r.queue <- lost:
-		default: // a drill that has this many proves its point without the rest
+// noted are the tables of notes, and their columns.
+var noted = map[string][]string{
+	"refusal":   {"worker", "run_id", "attempt", "write"},
+	"late_beat": {"worker", "at"},
+}
+
+func newNotes(worker string) *notes {
+	return &notes{worker: worker, queue: make(chan note, 10_000)}
+}
+
+// Observe hears of refusals, and of heartbeats that came to nothing.
+func (n *notes) Observe(_ context.Context, e workers.Event) {
+	switch e := e.(type) {
+	case workers.LeaseLost:
+		n.add(note{"refusal", []any{n.worker, uuid.UUID(e.Run), e.Attempt, e.Write}})
+	case workers.Heartbeat:
+		if e.Err != nil {
+			n.add(note{"late_beat", []any{n.worker, time.Now()}})
 		}
 	}
 }
 
+func (n *notes) add(this note) {
+	select {
+	case n.queue <- this:
+	default: // a drill that has this many proves its point without the rest
+	}
+}
+
 // follow writes them down until ctx ends.
-func (r *refusals) follow(ctx context.Context, url string) {
+func (n *notes) follow(ctx context.Context, url string) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(300 * time.Millisecond):
-			r.write(ctx, url)
+			n.write(ctx, url)
 		}
 	}
 }
 
-// write empties the queue into weir_drill.refusal. What cannot be written stays for the next time.
-func (r *refusals) write(ctx context.Context, url string) {
-	var rows [][]any
+// write empties the queue. What cannot be written stays for the next time.
+func (n *notes) write(ctx context.Context, url string) {
+	rows := map[string][][]any{}
 	for more := true; more; {
 		select {
-		case l := <-r.queue:
-			rows = append(rows, []any{r.worker, uuid.UUID(l.Run), l.Attempt, l.Write})
+		case this := <-n.queue:
+			rows[this.table] = append(rows[this.table], this.row)
 		default:
 			more = false
 		}
@@ -176,14 +195,15 @@ func (r *refusals) write(ctx context.Context, url string) {
 	conn, err := pgx.Connect(ctx, url)
 	if err == nil {
 		defer func() { _ = conn.Close(ctx) }()
-		_, err = conn.CopyFrom(ctx, pgx.Identifier{"weir_drill", "refusal"}, []string{"worker", "run_id", "attempt", "write"}, pgx.CopyFromRows(rows))
 	}
-	if err != nil {
-		for _, row := range rows {
-			id, _ := row[1].(uuid.UUID)
-			attempt, _ := row[2].(int64)
-			write, _ := row[3].(string)
-			r.Observe(ctx, workers.LeaseLost{Run: jobs.RunID(id), Attempt: attempt, Write: write})
+	for table, some := range rows {
+		if err == nil {
+			_, err = conn.CopyFrom(ctx, pgx.Identifier{"weir_drill", table}, noted[table], pgx.CopyFromRows(some))
+		}
+		if err != nil {
+			for _, row := range some {
+				n.add(note{table, row})
+			}
 		}
 	}
 }

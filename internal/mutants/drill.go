@@ -54,7 +54,7 @@ var drillMutants = []drillMutant{
 	{name: "no step has a deadline", edits: []edit{
 		{keeperGo, "and r.step_deadline_at > clock_timestamp()\n", "\n"},
 		{keeperGo, "func() { h.end(ErrStepDeadline) }", "func() {}"},
-	}, args: append(faults("kill"), "--kind", "order")},
+	}, args: append(faults("tamper"), "--kind", "order")},
 	{name: "an unknown COMMIT is taken for done", edits: one(steptxGo, "	if finished {\n		res, stop = t.committed(s, out, last)", "	if finished || !last {\n		res, stop = t.committed(s, out, last)"), args: append(faults("cut before commit"), "--kind", "order")},
 	{name: "a payload can be changed", edits: one(schemaSQL, "create trigger payload_is_frozen before update or delete", "create trigger payload_is_frozen before delete"), args: faults("tamper")},
 	{name: "the heartbeat waits for locks", edits: one(keeperGo, "order by r.id for no key update of r skip locked\n)\nupdate weir.run r set lease_expires_at", "order by r.id for no key update of r\n)\nupdate weir.run r set lease_expires_at"), args: faults("lock")},
