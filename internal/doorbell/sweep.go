@@ -142,7 +142,12 @@ func (s *Sweeper) readPage(ctx context.Context) (silent []uuid.UUID, size int, e
 	if after.IsZero() {
 		after = time.Unix(0, 0) // earlier than anything due
 	}
-	rows, err := s.db.Query(ctx, s.page.SQL, s.page.Bind(fencing.Args{
+	tx, err := fencing.Begin(ctx, s.db)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer fencing.RollbackQuietly(ctx, tx)
+	rows, err := tx.Query(ctx, s.page.SQL, s.page.Bind(fencing.Args{
 		"grace": s.grace, "slack": slack, "blocked": blockedPause, "after_at": after, "after_run": s.after.run,
 	})...)
 	if err != nil {
@@ -162,7 +167,10 @@ func (s *Sweeper) readPage(ctx context.Context) (silent []uuid.UUID, size int, e
 		}
 		return nil
 	})
-	return silent, size, err
+	if err != nil {
+		return nil, 0, err
+	}
+	return silent, size, tx.Commit(ctx)
 }
 
 func (s *Sweeper) ring(ctx context.Context, runs []uuid.UUID) (int, error) {

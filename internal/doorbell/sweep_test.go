@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -263,6 +264,7 @@ func TestSweep_PlanIsBounded(t *testing.T) {
 	require.NoError(t, err)
 	page := traced.find("row_number()")
 	require.NotEmpty(t, page)
+	require.Contains(t, traced.before(page), "set local jit = off", "its estimate is far beyond jit_above_cost")
 	conn, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
 	defer conn.Release()
@@ -291,6 +293,13 @@ func (tr *tracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQ
 }
 
 func (tr *tracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// before is what was sent right before a statement.
+func (tr *tracer) before(statement string) string {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	return tr.sql[max(0, slices.Index(tr.sql, statement)-1)]
+}
 
 func (tr *tracer) find(part string) string {
 	tr.mu.Lock()
