@@ -240,7 +240,7 @@ func (c *checker) lateBeats(ctx context.Context, pool *pgxpool.Pool, r *Report) 
 	}); err != nil {
 		return fmt.Errorf("drill: read the heartbeats: %w", err)
 	}
-	if allowed := 2 + r.Faults[faultLock]/10; waited > allowed {
+	if allowed := 5 + r.Faults[faultLock]/2; waited > allowed {
 		r.fault("%d heartbeats came to nothing while rows were locked; %d are the machine's noise", waited, allowed)
 	}
 	return nil

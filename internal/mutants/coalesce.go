@@ -22,5 +22,5 @@ var coalesceMutants = []mutant{
 
 func init() {
 	mutants = append(mutants, coalesceMutants...)
-	drillMutants = append(drillMutants, drillMutant{name: "an element of a batch is not fenced", edits: unfencedElement, args: faults("stop", "stop in write", "blackhole")})
+	drillMutants = append(drillMutants, drillMutant{name: "an element of a batch is not fenced", edits: unfencedElement, args: append(faults("stop", "stop in write", "blackhole"), "--kind", "delivery", "--duration", "40s")})
 }
