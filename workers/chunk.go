@@ -12,9 +12,9 @@ import (
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/rivertype"
 
+	"github.com/weirqueue/weir/internal/coalesce"
 	"github.com/weirqueue/weir/internal/doorbell"
 	"github.com/weirqueue/weir/internal/fencing"
-	"github.com/weirqueue/weir/internal/receipts"
 	"github.com/weirqueue/weir/jobs"
 )
 
@@ -31,12 +31,15 @@ type chunkWorker struct {
 	// patience is how long it waits for a slot. Shorter than the grace of the sweep, to which a chunk that owns nothing is
 	// one that nobody works.
 	patience time.Duration
+	claims   *coalesce.Group[int64, chunkClaim, map[uuid.UUID]fencing.Claimed]
 }
 
 func newChunkWorker(d *deliveryWorker) *chunkWorker {
 	kind := d.kind
 	kind.ringsRetries = true
-	return &chunkWorker{service: d.service, slots: d.slots, kind: kind, patience: min(d.service.cfg.DoorbellGrace/3, 5*time.Second)}
+	w := &chunkWorker{service: d.service, slots: d.slots, kind: kind, patience: min(d.service.cfg.DoorbellGrace/3, 5*time.Second)}
+	w.claims = newChunkClaims(d.service, kind)
+	return w
 }
 
 // chunksAtOnce is how many chunks a process works at once: enough to keep its slots in use while others are claimed.
@@ -164,19 +167,14 @@ func (c *chunk) takeSlots(ctx context.Context, want int) int {
 
 func (c *chunk) claim(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]fencing.Claimed, error) {
 	s, k := c.worker.service, c.worker.kind
-	reqs := make([]fencing.ClaimRequest, len(runs))
+	claim := chunkClaim{job: c.job.ID, reqs: make([]fencing.ClaimRequest, len(runs))}
 	for i, run := range runs {
-		reqs[i] = s.claimRequest(c.job, run, k)
+		claim.reqs[i] = s.claimRequest(c.job, run, k)
 	}
 	// Once it is sent, what becomes of it must be known: so it does not end with the job's context.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.lease/2)
 	defer cancel()
-	conn, err := s.acquire(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Release()
-	return receipts.ClaimMany(ctx, conn, reqs, k.start)
+	return c.worker.claims.Do(ctx, claim)
 }
 
 func (c *chunk) count(t tried) {

@@ -48,10 +48,14 @@ func clean(s string, limit int) string {
 	}
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	s = strings.ReplaceAll(s, "\x00", "\uFFFD")
+	// Each pattern has one of these. Most references have none, and the patterns take longer than all else here.
+	searched := strings.ContainsAny(s, ":= \t\n\f\r")
 	for _, secret := range secrets {
-		s = secret.pattern.ReplaceAllString(s, secret.masked)
+		if searched {
+			s = secret.pattern.ReplaceAllString(s, secret.masked)
+		}
 	}
-	if partly {
+	if partly && searched {
 		for _, secret := range secretsAtEnd {
 			s = secret.pattern.ReplaceAllString(s, secret.masked)
 		}

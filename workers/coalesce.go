@@ -15,9 +15,11 @@ import (
 const (
 	// maxBatch bounds one statement: what waits behind it waits for all of it.
 	maxBatch = 500
-	// flushers is how many batches of one sort are under way at once. More hold more connections, and make the batches
-	// smaller.
+	// flushers is how many batches of one sort are under way at once, at most. More hold more connections.
 	flushers = 2
+	// patience is for how long one batch of a sort goes alone. Measured: a statement costs as much as 20 of its elements,
+	// and two flushers that share what waits halve the batches.
+	patience = 20 * time.Millisecond
 	// linger lets the batches of a busy process grow. Measured: 1 ms.
 	linger = time.Millisecond
 )
@@ -43,7 +45,7 @@ func writeTimeout(lease time.Duration) time.Duration { return min(lease/2, 10*ti
 func (s *Service) newWrites(k workKind) *writesOf {
 	w := &writesOf{}
 	timeout := writeTimeout(k.lease)
-	w.claims = group(s, k.lease/2, func(r fencing.ClaimRequest) uuid.UUID { return r.Run },
+	w.claims = group(s, maxBatch, k.lease/2, func(r fencing.ClaimRequest) uuid.UUID { return r.Run },
 		func(ctx context.Context, conn *pgxpool.Conn, r fencing.ClaimRequest) (a claimAnswer, err error) {
 			if k.start == nil {
 				a.claimed, a.ok, err = receipts.Claim(ctx, conn, r)
@@ -60,7 +62,7 @@ func (s *Service) newWrites(k workKind) *writesOf {
 			}
 			return answers, err
 		})
-	w.succeeds = group(s, timeout, func(e receipts.End) uuid.UUID { return e.Run },
+	w.succeeds = group(s, maxBatch, timeout, func(e receipts.End) uuid.UUID { return e.Run },
 		func(ctx context.Context, conn *pgxpool.Conn, e receipts.End) (receipts.Ended, error) {
 			return e.Write(ctx, conn)
 		},
@@ -68,7 +70,7 @@ func (s *Service) newWrites(k workKind) *writesOf {
 			return receipts.SucceedMany(ctx, conn, list)
 		})
 	start := func() *coalesce.Group[uuid.UUID, receipts.Outside, receipts.Stood] {
-		return group(s, timeout, func(o receipts.Outside) uuid.UUID { return o.Run },
+		return group(s, maxBatch, timeout, func(o receipts.Outside) uuid.UUID { return o.Run },
 			func(ctx context.Context, conn *pgxpool.Conn, o receipts.Outside) (stood receipts.Stood, err error) {
 				stood.Written, stood.CancelRequested, err = o.Start(ctx, conn)
 				return stood, err
@@ -78,7 +80,7 @@ func (s *Service) newWrites(k workKind) *writesOf {
 			})
 	}
 	w.starts, w.asks = start(), start()
-	w.settles = group(s, timeout, func(o receipts.Settlement) uuid.UUID { return o.Run },
+	w.settles = group(s, maxBatch, timeout, func(o receipts.Settlement) uuid.UUID { return o.Run },
 		func(ctx context.Context, conn *pgxpool.Conn, o receipts.Settlement) (stood receipts.Stood, err error) {
 			stood.CancelRequested, err = o.Settle(ctx, conn, o.Output, o.ExternalRef)
 			return stood, err
@@ -90,12 +92,12 @@ func (s *Service) newWrites(k workKind) *writesOf {
 }
 
 // group makes the group of one sort of write, each on a connection of the pool.
-func group[In, Out any](s *Service, timeout time.Duration, key func(In) uuid.UUID,
+func group[K comparable, In, Out any](s *Service, limit int, timeout time.Duration, key func(In) K,
 	one func(context.Context, *pgxpool.Conn, In) (Out, error),
-	many func(context.Context, *pgxpool.Conn, []In) (map[uuid.UUID]Out, error),
-) *coalesce.Group[uuid.UUID, In, Out] {
-	return coalesce.New(coalesce.Config[uuid.UUID, In, Out]{
-		Key: key, Max: maxBatch, Flushers: flushers, Timeout: timeout, Linger: linger, InDoubt: inDoubt,
+	many func(context.Context, *pgxpool.Conn, []In) (map[K]Out, error),
+) *coalesce.Group[K, In, Out] {
+	return coalesce.New(coalesce.Config[K, In, Out]{
+		Key: key, Max: limit, Flushers: flushers, Patience: patience, Timeout: timeout, Linger: linger, InDoubt: inDoubt,
 		One: func(ctx context.Context, in In) (out Out, err error) {
 			ctx, cancel := context.WithTimeout(ctx, timeout)
 			defer cancel()
@@ -106,7 +108,7 @@ func group[In, Out any](s *Service, timeout time.Duration, key func(In) uuid.UUI
 			defer conn.Release()
 			return one(ctx, conn, in)
 		},
-		Many: func(ctx context.Context, in []In) (map[uuid.UUID]Out, error) {
+		Many: func(ctx context.Context, in []In) (map[K]Out, error) {
 			conn, err := s.acquire(ctx)
 			if err != nil {
 				return nil, err

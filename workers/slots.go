@@ -55,9 +55,9 @@ func (s *slots) take(ctx context.Context, channel string) (give func(), ok bool)
 
 const (
 	// fewSlots is how long a chunk waits for enough slots to make its claim worth a statement.
-	fewSlots = 2 * time.Millisecond
+	fewSlots = 10 * time.Millisecond
 	// manySlots is which part of all slots is enough.
-	manySlots = 16
+	manySlots = 8
 )
 
 // takeMany waits for slots for a chunk, up to want of them. It returns 0 when ctx ended first. The caller gives them back.

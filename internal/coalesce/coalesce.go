@@ -29,6 +29,9 @@ type Config[K comparable, In, Out any] struct {
 	// Max is the largest batch, Flushers how many are under way at once, Timeout how long one may take.
 	Max, Flushers int
 	Timeout       time.Duration
+	// Patience is how long a batch is under way before another goes beside it, unless half of Max wait already: a batch
+	// costs more than its elements. Zero is not at all.
+	Patience time.Duration
 	// Linger is how long a flusher that has just written waits for more before it takes a batch that is not large. Zero is
 	// not at all.
 	Linger time.Duration
@@ -41,6 +44,8 @@ type Group[K comparable, In, Out any] struct {
 	mu      sync.Mutex
 	queue   []*call[In, Out]
 	flushes int
+	began   time.Time // the last batch
+	armed   bool      // a timer calls beside
 }
 
 type call[In, Out any] struct {
@@ -65,9 +70,13 @@ func (g *Group[K, In, Out]) Do(ctx context.Context, in In) (Out, error) {
 	}
 	g.mu.Lock()
 	g.queue = append(g.queue, c)
-	if g.flushes < g.cfg.Flushers {
+	switch {
+	case g.flushes == 0, g.flushes < g.cfg.Flushers && (g.cfg.Patience == 0 || len(g.queue) >= g.cfg.Max/2):
 		g.flushes++
 		go g.flush()
+	case g.flushes < g.cfg.Flushers && !g.armed:
+		g.armed = true
+		time.AfterFunc(g.cfg.Patience, g.beside)
 	}
 	g.mu.Unlock()
 	select {
@@ -79,6 +88,23 @@ func (g *Group[K, In, Out]) Do(ctx context.Context, in In) (Out, error) {
 		<-c.done
 	}
 	return c.out, c.err
+}
+
+// beside starts another flusher when the batch that is under way takes long and somebody waits.
+func (g *Group[K, In, Out]) beside() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.armed = false
+	if len(g.queue) == 0 || g.flushes == 0 || g.flushes == g.cfg.Flushers {
+		return
+	}
+	if early := g.cfg.Patience - time.Since(g.began); early > 0 {
+		g.armed = true
+		time.AfterFunc(early, g.beside)
+		return
+	}
+	g.flushes++
+	go g.flush()
 }
 
 func notSent(ctx context.Context) error { return fmt.Errorf("%w: %w", ErrNotSent, context.Cause(ctx)) }
@@ -137,7 +163,7 @@ func (g *Group[K, In, Out]) take() []*call[In, Out] {
 			batch = append(batch, c)
 		}
 	}
-	g.queue = rest
+	g.queue, g.began = rest, time.Now()
 	return batch
 }
 

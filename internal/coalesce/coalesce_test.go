@@ -40,8 +40,8 @@ func newWorld() *world {
 	}}
 }
 
-func (w *world) group(limit int) *coalesce.Group[int, in, int] {
-	return coalesce.New(coalesce.Config[int, in, int]{
+func (w *world) group(limit int, change ...func(*coalesce.Config[int, in, int])) *coalesce.Group[int, in, int] {
+	cfg := coalesce.Config[int, in, int]{
 		Key: func(c in) int { return c.key }, Max: limit, Flushers: 1, Timeout: time.Minute,
 		InDoubt: func(err error) bool { return errors.Is(err, errDoubt) },
 		One: func(_ context.Context, c in) (int, error) {
@@ -63,7 +63,11 @@ func (w *world) group(limit int) *coalesce.Group[int, in, int] {
 			<-w.goOn
 			return w.many(batch)
 		},
-	})
+	}
+	for _, f := range change {
+		f(&cfg)
+	}
+	return coalesce.New(cfg)
 }
 
 type answer struct {
@@ -112,6 +116,43 @@ func TestDo_WhatWaitsTogetherIsOneBatchInOrderAndNoKeyTwice(t *testing.T) {
 		require.Equal(t, want, got.out)
 	}
 	require.Equal(t, [][]in{{{1, 1}, {2, 2}, {3, 4}}, {{1, 3}, {4, 5}}}, w.batches)
+}
+
+// A batch that hangs does not hold up what comes after it, and one that does not hang has all that waits.
+func TestDo_WhatWaitsGoesBesideABatchThatTakesLong(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	answers := occupy(t, w, w.group(10, func(c *coalesce.Config[int, in, int]) { c.Flushers, c.Patience = 2, 200*time.Millisecond }), in{1, 1}, in{2, 2})
+	select {
+	case <-w.entered:
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "what waits was held up")
+	}
+	w.mu.Lock()
+	require.Equal(t, [][]in{{{1, 1}, {2, 2}}}, w.batches)
+	w.mu.Unlock()
+	close(w.goOn)
+	for _, a := range answers {
+		require.NoError(t, (<-a).err)
+	}
+}
+
+func TestDo_HalfABatchThatWaitsDoesNotWaitForPatience(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	g := w.group(6, func(c *coalesce.Config[int, in, int]) { c.Flushers, c.Patience = 2, time.Hour })
+	answers := occupy(t, w, g, in{1, 1}, in{2, 2})
+	last := make(chan answer, 1)
+	go func() {
+		out, err := g.Do(context.Background(), in{3, 3})
+		last <- answer{out, err}
+	}()
+	<-w.entered
+	close(w.goOn)
+	for _, a := range append(answers, last) {
+		require.NoError(t, (<-a).err)
+	}
+	require.Equal(t, [][]in{{{1, 1}, {2, 2}, {3, 3}}}, w.batches)
 }
 
 func TestDo_ABadElementFailsAlone(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/weirqueue/weir/internal/fencing"
 )
@@ -60,13 +61,13 @@ func init() {
 func ClaimMany(ctx context.Context, db fencing.DB, reqs []fencing.ClaimRequest, step *Step) (map[uuid.UUID]fencing.Claimed, error) {
 	reqs = byRun(reqs, func(r fencing.ClaimRequest) uuid.UUID { return r.Run })
 	var (
-		runs      = make([]uuid.UUID, len(reqs))
+		runs      = make([]pgtype.UUID, len(reqs))
 		doorbells = make([]int64, len(reqs))
 		attempted = make([]time.Time, len(reqs))
 		suspects  = make([]bool, len(reqs))
 	)
 	for i, r := range reqs {
-		runs[i], doorbells[i], attempted[i], suspects[i] = r.Run, r.Doorbell, r.DoorbellAttemptedAt, r.Suspect
+		runs[i], doorbells[i], attempted[i], suspects[i] = pgID(r.Run), r.Doorbell, r.DoorbellAttemptedAt, r.Suspect
 	}
 	args := reqs[0].Args()
 	args["run_list"], args["doorbell_list"], args["doorbell_attempted_at_list"], args["suspect_list"] = runs, doorbells, attempted, suspects
@@ -168,9 +169,12 @@ func byRun[T any](list []T, run func(T) uuid.UUID) []T {
 	})
 }
 
+// pgID is an id as pgx encodes it fastest: a uuid.UUID it asks for its text.
+func pgID(id uuid.UUID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: true} }
+
 // writes are the columns of a batch of writes by owners.
 type writes struct {
-	runs              []uuid.UUID
+	runs              []pgtype.UUID
 	attempts          []int64
 	indexes           []int32
 	names, effects    []string
@@ -179,13 +183,13 @@ type writes struct {
 
 func newWrites(n int) *writes {
 	return &writes{
-		runs: make([]uuid.UUID, n), attempts: make([]int64, n), indexes: make([]int32, n), names: make([]string, n),
+		runs: make([]pgtype.UUID, n), attempts: make([]int64, n), indexes: make([]int32, n), names: make([]string, n),
 		effects: make([]string, n), refs: make([]*string, n), stepOutputs: make([]*string, n),
 	}
 }
 
 func (w *writes) set(i int, run uuid.UUID, attempt int64, step Step) {
-	w.runs[i], w.attempts[i], w.indexes[i] = run, attempt, int32(step.Index) // #nosec G115 -- a kind has at most 100 steps
+	w.runs[i], w.attempts[i], w.indexes[i] = pgID(run), attempt, int32(step.Index) // #nosec G115 -- a kind has at most 100 steps
 	w.names[i], w.effects[i] = step.Name, string(step.Effect)
 }
 
