@@ -44,7 +44,7 @@ type NotUndone struct {
 
 // CompensatePlan proposes a plan that undoes the steps of a terminal plan, as its receipts have them: in reverse, and only
 // those that committed. Steps without an inverse, with an unknown outcome, or whose document has moved on since are listed
-// in Refused and not touched. Compensation is not atomicity: between the two plans the world is as the first one left it.
+// in Refused, and in the new plan's rationale for whoever approves it, and not touched. Compensation is not atomicity: between the two plans the world is as the first one left it.
 //
 // by says who proposes; may be empty. The error is a *StateError while the plan is not terminal, or when another
 // compensation of it waits, goes on or was carried out, ErrNotFound, and ErrNothingToUndo beside the list of Refused.
@@ -99,7 +99,7 @@ func (c *Client) CompensatePlanTx(ctx context.Context, tx pgx.Tx, id RunID, by s
 		return out, fmt.Errorf("plan %s: %w", id, ErrNothingToUndo)
 	}
 	res, err := c.propose(ctx, tx, PlanParams{
-		Title: short("Undo: "+old.Title, MaxTitleBytes), Rationale: "It undoes plan " + id.String() + ".", Risk: old.Risk, Owner: old.Owner,
+		Title: short("Undo: "+old.Title, MaxTitleBytes), Rationale: short(out.rationale(id), MaxRationaleBytes), Risk: old.Risk, Owner: old.Owner,
 		Steps: steps, Resume: old.Resume, ProposedBy: by,
 	}, nil, uuid.UUID(id))
 	if err != nil {
@@ -148,6 +148,19 @@ func (c *Client) undo(ctx context.Context, tx pgx.Tx, old *Plan) (*Compensation,
 		}
 	}
 	return out, steps, nil
+}
+
+// rationale tells whoever approves what stays as it is.
+func (c *Compensation) rationale(id RunID) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "It undoes plan %s.", id)
+	if len(c.Refused) > 0 {
+		b.WriteString("\nThese steps of it stay as they are:")
+	}
+	for _, r := range c.Refused {
+		fmt.Fprintf(&b, "\nstep %d, %s: %s: %s", r.Step, r.Tool, r.Code, r.Reason)
+	}
+	return b.String()
 }
 
 func outputOf(r *Receipt) json.RawMessage {

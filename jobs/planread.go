@@ -54,6 +54,8 @@ type PlanStepState struct {
 	PlanStep
 	// Effect is the tool's.
 	Effect Effect `json:"effect"`
+	// Description is the tool's, where this client has the tool by the declaration that the arguments were checked against.
+	Description string `json:"description,omitempty"`
 	// Outcome is not_run, started, ok, failed or unknown.
 	Outcome string `json:"outcome"`
 	// Receipt is nil where there is none.
@@ -155,6 +157,9 @@ func (c *Client) readPlan(ctx context.Context, db fencing.DB, id RunID) (*Plan, 
 	for i, s := range f.Steps {
 		state := PlanStepState{
 			PlanStep: PlanStep{Tool: s.Tool, Args: s.Args, Rationale: s.Rationale}, Effect: Effect(s.Effect), Outcome: OutcomeNotRun,
+		}
+		if t := c.tool(s.Tool); t != nil && t.Need() == s.Need {
+			state.Description = t.Description()
 		}
 		if r, ok := byIndex[i]; ok {
 			state.Outcome, state.Receipt = r.Outcome, &r
