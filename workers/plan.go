@@ -55,7 +55,7 @@ func (s *Service) addPlans(workers *river.Workers) error {
 		kind: jobs.KindPlan, lease: s.cfg.Plan.Lease, stepTime: s.cfg.Plan.StepTime,
 		// A plan is never tried again; the pause is for what ends a try before a step has begun.
 		backoff: Backoff{First: time.Second, Max: time.Second},
-		do:      w.run,
+		do:      w.run, judge: later,
 	}
 	for _, t := range s.cfg.Tools {
 		w.tools[t.Decl().Need()] = t
@@ -76,7 +76,7 @@ func (w *planWorker) run(ctx context.Context, held *fencing.Held, c fencing.Clai
 	var approved []byte
 	err := w.service.pool.QueryRow(ctx, approvedDigest.SQL, approvedDigest.Bind(fencing.Args{"run": c.Run})...).Scan(&approved)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return later(ctx, interrupted(first, "database", err))
+		return interrupted(first, "database", err)
 	}
 	frozen, err := plan.Decode(c.Payload, c.Digest)
 	switch {
@@ -97,7 +97,7 @@ func (w *planWorker) run(ctx context.Context, held *fencing.Held, c fencing.Clai
 		steps[i] = receipts.Step{Index: i, Name: s.Tool, Effect: receipts.Effect(s.Effect)}
 		t.binding.steps = append(t.binding.steps, boundStep{Step: steps[i], impl: calls(bound, frozen.Owner, s.Args)})
 	}
-	return later(ctx, t.through(ctx, steps, func(ctx context.Context, i int, r receipts.Receipt) (result, bool) {
+	return t.through(ctx, steps, func(ctx context.Context, i int, r receipts.Receipt) (result, bool) {
 		if _, err := w.tools[frozen.Steps[i].Need].Decl().Check("args", frozen.Steps[i].Args); err != nil {
 			return result{step: steps[i], event: fencing.Refuse, outcome: receipts.Failed, code: "arguments_refused", err: err, notSent: true}, true
 		}
@@ -110,7 +110,7 @@ func (w *planWorker) run(ctx context.Context, held *fencing.Held, c fencing.Clai
 			}, true
 		}
 		return t.step(ctx, i, r)
-	}))
+	})
 }
 
 // calls makes a step's function of a tool's.

@@ -137,7 +137,9 @@ func (d *drill) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	d.offset = time.Until(now)
-	client, err := jobs.NewClient(d.pool, &jobs.Config{Schema: d.opts.RiverSchema, Logger: quiet})
+	client, err := jobs.NewClient(d.pool, &jobs.Config{
+		Schema: d.opts.RiverSchema, PlanQueue: planQueue, Tools: []*jobs.Tool{noteTool, chargeTool, shipTool}, Logger: quiet,
+	})
 	if err != nil {
 		return err
 	}
@@ -291,6 +293,13 @@ func (d *drill) judge(ctx context.Context, r *Report) (err error) {
 	switch {
 	case len(d.opts.Only) == 0:
 		r.prove(d.opts.Duration)
+		for _, s := range d.subjects {
+			if p, ok := s.(proving); ok {
+				for _, f := range p.Prove(records) {
+					r.fault(tooLittle+"%s", f)
+				}
+			}
+		}
 	case len(d.nemesis.faults) == 0:
 		r.fault("too little landed to prove anything: none of the faults that were asked for")
 	}
@@ -326,5 +335,5 @@ func (d *drill) close() error {
 
 // Subjects are the built-in ones.
 func Subjects(seed uint64) []Subject {
-	return []Subject{newDeliveries(seed), newOrders(seed), newResets(seed)}
+	return []Subject{newDeliveries(seed), newOrders(seed), newResets(seed), newPlans(seed)}
 }
