@@ -29,8 +29,8 @@ type playedPlan struct {
 	sheet desk.FileID
 }
 
-// carryOut proposes a plan on a spreadsheet and approves it, kills the worker that carries it out between its first and its
-// second step, and waits until another one has finished it.
+// carryOut proposes a plan on a spreadsheet and approves it, kills the worker that carries it out inside its second step, and
+// waits until another one has finished it.
 func (d *Demo) carryOut(ctx context.Context) (*playedPlan, error) {
 	content, err := desk.ParseContent([]byte(budgetBefore))
 	if err != nil {
@@ -91,7 +91,7 @@ func (d *Demo) killInside(ctx context.Context, id jobs.RunID, tx pgx.Tx) error {
 			return err
 		}
 		if waits && plan.Steps[0].Outcome == "ok" && plan.Run.LeaseOwner != "" {
-			return d.killAndReplace(plan.Run.LeaseOwner, "between two steps of a plan")
+			return d.killAndReplace(plan.Run.LeaseOwner, "inside the second step of a plan")
 		}
 		if plan.Run.Terminal() {
 			return fmt.Errorf("the plan is %s before its worker was killed: %s", plan.Run.Status, plan.Run.ErrorMessage)
@@ -124,7 +124,7 @@ func (d *Demo) reportPlan(ctx context.Context, r *Report, p *playedPlan) error {
 	run := plan.Run
 	r.Runs = append(r.Runs, RunReport{
 		ID: run.ID, Kind: run.Kind, Status: run.Status, Attempt: run.Attempt, Failures: run.Failures, Reaps: run.Reaps,
-		Receipts: receipts, title: "its worker is killed between two steps; each step is there once",
+		Receipts: receipts, title: "its worker is killed inside its second step; each step is there once",
 	})
 	reaped := 0
 	for _, t := range tries {
