@@ -67,7 +67,7 @@ func (p *plans) Close() error {
 func (p *plans) Enqueue(ctx context.Context, tx pgx.Tx, client *jobs.Client, n int64) (jobs.RunID, error) {
 	params := jobs.PlanParams{Title: fmt.Sprintf("drill %d", n), Risk: jobs.RiskLow, Owner: "drill", Resume: resumes(n)}
 	for _, t := range planSteps {
-		params.Steps = append(params.Steps, jobs.PlanStep{Tool: t.Name(), Args: json.RawMessage(fmt.Sprintf(`{"ms": %d}`, 10+p.rng.IntN(190)))})
+		params.Steps = append(params.Steps, jobs.PlanStep{Tool: t.Name(), Args: json.RawMessage(fmt.Sprintf(`{"ms": %d}`, 50+p.rng.IntN(400)))})
 	}
 	res, err := client.ProposePlanTx(ctx, tx, params, nil)
 	if err != nil {
