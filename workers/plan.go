@@ -51,17 +51,20 @@ type planWorker struct {
 
 func (s *Service) addPlans(workers *river.Workers) error {
 	w := &planWorker{service: s, tools: map[string]tool.Tool{}}
-	w.kind = workKind{
-		kind: jobs.KindPlan, lease: s.cfg.Plan.Lease, stepTime: s.cfg.Plan.StepTime,
-		// A plan is never tried again; the pause is for what ends a try before a step has begun.
-		backoff: Backoff{First: time.Second, Max: time.Second},
-		do:      w.run, judge: later,
-	}
+	w.kind = w.workKind(s.cfg.Plan)
 	for _, t := range s.cfg.Tools {
 		w.tools[t.Decl().Need()] = t
 		w.kind.offers = append(w.kind.offers, t.Decl().Need())
 	}
 	return s.addKind(workers, &w.kind, jobs.MaxSteps*(w.kind.stepTime+w.kind.lease)+time.Minute)
+}
+
+func (w *planWorker) workKind(c PlanConfig) workKind {
+	return workKind{
+		kind: jobs.KindPlan, lease: c.Lease, stepTime: c.StepTime, do: w.run, judge: later,
+		// A plan is never tried again; the pause is for what ends a try before a step has begun.
+		backoff: Backoff{First: time.Second, Max: time.Second},
+	}
 }
 
 var approvedDigest = fencing.Compile("approved digest", `select approved_digest from weir.plan where run_id = @run`)

@@ -60,7 +60,8 @@ func TestPlan_FailsOnlyForWhatAStepDid(t *testing.T) {
 func TestPlan_IsNotFailedByAWorkerThatDidNotBegin(t *testing.T) {
 	t.Parallel()
 	keeper := fencing.NewKeeper(nil, time.Hour, nil)
-	k := workKind{judge: later, do: func(context.Context, *fencing.Held, fencing.Claimed) result { panic("it began") }}
+	k := (&planWorker{}).workKind(PlanConfig{}.withDefaults())
+	k.do = func(context.Context, *fencing.Held, fencing.Claimed) result { panic("it began") }
 	ctx, held := keeper.Hold(t.Context(), uuid.New(), 1, time.Minute, time.Minute, time.Now().Add(-time.Hour))
 	defer held.Drop()
 	<-ctx.Done()

@@ -261,6 +261,9 @@ func (d *drill) endedByItself(worker string, err error) {
 	d.ended = append(d.ended, fmt.Sprintf("worker %s ended by itself: %v", worker, err))
 }
 
+// provingTime is from when on a subject must have seen what it is there for: before, chance decides.
+const provingTime = 30 * time.Second
+
 // judge reads the records, and keeps them when something is broken.
 func (d *drill) judge(ctx context.Context, r *Report) (err error) {
 	history, err := openHistory(d.opts, d.nemesis.faults)
@@ -294,7 +297,7 @@ func (d *drill) judge(ctx context.Context, r *Report) (err error) {
 	case len(d.opts.Only) == 0:
 		r.prove(d.opts.Duration)
 		for _, s := range d.subjects {
-			if p, ok := s.(proving); ok {
+			if p, ok := s.(proving); ok && d.opts.Duration >= provingTime {
 				for _, f := range p.Prove(records) {
 					r.fault(tooLittle+"%s", f)
 				}
