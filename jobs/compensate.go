@@ -100,7 +100,7 @@ func (c *Client) CompensatePlanTx(ctx context.Context, tx pgx.Tx, id RunID, by s
 		return out, fmt.Errorf("plan %s: %w", id, ErrNothingToUndo)
 	}
 	res, err := c.propose(ctx, tx, PlanParams{
-		Title: short("Undo: "+old.Title, MaxTitleBytes), Rationale: short(out.rationale(id), MaxRationaleBytes), Risk: old.Risk, Owner: old.Owner,
+		Title: short("Undo: "+old.Title, MaxTitleBytes), Rationale: out.rationale(id), Risk: old.Risk, Owner: old.Owner,
 		Steps: steps, Resume: old.Resume, ProposedBy: by,
 	}, nil, uuid.UUID(id))
 	if err != nil {
@@ -209,7 +209,11 @@ func (c *Compensation) rationale(id RunID) string {
 	if len(c.Refused) > 0 {
 		b.WriteString("\nThese steps of it stay as they are:")
 	}
-	for _, r := range c.Refused {
+	for i, r := range c.Refused {
+		if b.Len() > MaxRationaleBytes-1000 {
+			fmt.Fprintf(&b, "\nand %d more", len(c.Refused)-i)
+			break
+		}
 		fmt.Fprintf(&b, "\nstep %d, %s: %s: %s", r.Step, r.Tool, r.Code, r.Reason)
 	}
 	return b.String()

@@ -83,6 +83,17 @@ func TestPlan_CompensationRefusesTheStepWhoseUndoFails(t *testing.T) {
 	require.ErrorIs(t, err, jobs.ErrNothingToUndo)
 	require.Len(t, all.Refused, 2)
 
+	many := make([]string, 100)
+	for i := range many[1:] {
+		many[i] = "sql"
+	}
+	c, err = client.CompensatePlan(t.Context(), executed(many...), "")
+	require.NoError(t, err)
+	require.Len(t, c.Refused, 99)
+	p, err = client.GetPlan(t.Context(), c.Run.ID)
+	require.NoError(t, err)
+	require.Regexp(t, `and \d+ more$`, p.Rationale)
+
 	ctx, stop := context.WithCancel(t.Context())
 	cancel = stop
 	id := executed("fine", "cancel")

@@ -17,7 +17,7 @@ var planMutants = []mutant{
 	{"plans: a reader leaves what is overdue", one(planReadGo, "if !p.Interrupted && !p.Overdue {", "if !p.Interrupted {"), jobsPkg, "TestPlan_ReaderEnds"},
 	{"plans: what is overdue is offered", one(planWaitGo, "r.expires_at > (select clock_timestamp())", "true"), jobsPkg, "TestPlan_WaitingOnes"},
 	{"plans: a failed undo fails all", one(undoGo, "return nil, &undoError{err}", "return nil, err"), jobsPkg, "TestPlan_CompensationRefuses"},
-	{"plans: an undo without its savepoint", one(undoGo, "t.cfg.Undo(ctx, nested, done)", "t.cfg.Undo(ctx, tx, done)"), jobsPkg, "TestPlan_CompensationRefuses"},
+	{"plans: an undo without its savepoint", one(undoGo, "nested.Rollback(ctx); rollbackErr != nil {", "nested.Commit(ctx); false && rollbackErr != nil {"), jobsPkg, "TestPlan_CompensationRefuses"},
 	{"plans: an undo is not checked", one(undoGo, "err = c.checkUndo(*call)", "_ = c.checkUndo"), jobsPkg, "TestPlan_CompensationRefuses"},
 	{"plans: failed by a worker that did not begin", one(planWorkGo, "do: w.run, judge: later,", "do: w.run,"), workersPkg, "TestPlan_IsNotFailed"},
 	{"plan pages: nobody approves", one(planFormsGo, "case doApprove:\n\t\tif by == \"\" {", "case doApprove:\n\t\tif false {"), uiPkg, "TestPlanPages_Nobody"},

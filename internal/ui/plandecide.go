@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/weirqueue/weir/jobs"
 )
@@ -73,7 +74,8 @@ func (p *pages) decidePlan(w http.ResponseWriter, r *http.Request) error {
 		if by == "" {
 			return errNobody
 		}
-		err = p.jobs.RejectPlan(ctx, id, by, r.PostFormValue("reason"))
+		// Browsers end lines as mails do.
+		err = p.jobs.RejectPlan(ctx, id, by, strings.ReplaceAll(r.PostFormValue("reason"), "\r\n", "\n"))
 	case doCancel:
 		err = p.jobs.CancelPlan(ctx, id)
 	case doUndo:

@@ -150,10 +150,13 @@ func TestPlanPages_RejectAndCancel(t *testing.T) {
 	id := s.propose(jobs.PlanParams{Title: "Notes", Steps: []jobs.PlanStep{noteStep("a")}})
 	require.Contains(t, s.get(linkToPlan(id)+"/reject", ada).body, "<textarea")
 	for range 2 {
-		require.Equal(t, http.StatusSeeOther, s.form(linkToPlan(id)+"/reject", url.Values{"reason": {"not <now>\u202e"}}, ada).StatusCode)
+		require.Equal(t, http.StatusSeeOther, s.form(linkToPlan(id)+"/reject", url.Values{"reason": {"not <now>\u202e\r\nnor later"}}, ada).StatusCode)
 	}
-	require.Contains(t, s.get(linkToPlan(id), ada).body, `not &lt;now&gt;\u202e`)
+	require.Contains(t, s.get(linkToPlan(id), ada).body, "not &lt;now&gt;\\u202e\nnor later")
 	require.Equal(t, []string{"rejected", "ada"}, []string{s.plan(id).Decision, s.plan(id).DecidedBy})
+	for _, reason := range []string{strings.Repeat("x", 9000), "a\x00", "\xff"} {
+		require.Equal(t, http.StatusBadRequest, s.form(linkToPlan(id)+"/reject", url.Values{"reason": {reason}}, ada).StatusCode)
+	}
 	res := s.form(linkToPlan(id)+"/approve", url.Values{"digest": {s.plan(id).Digest}}, ada)
 	require.Equal(t, http.StatusConflict, res.StatusCode, "PL-07: approved after it was rejected")
 
