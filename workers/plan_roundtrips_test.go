@@ -39,7 +39,10 @@ func TestPlan_RoundTripsOfADeskStep(t *testing.T) {
 	}
 	client, err := jobs.NewClient(other, &jobs.Config{Tools: set.Declarations()})
 	require.NoError(t, err)
-	start(t, pool, quickConfig(&fake{}, func(c *workers.Config) { c.Plan.Lease, c.Tools = time.Minute, counted }))
+	start(t, pool, quickConfig(&fake{}, func(c *workers.Config) {
+		c.Plan.Lease, c.Tools = time.Minute, counted
+		c.ReaperInterval, c.FetchPollInterval = time.Minute, 5*time.Second // they write, too
+	}))
 	proposing, err := desk.NewStore(other)
 	require.NoError(t, err)
 	o := office{store: proposing, client: client, pool: other}
