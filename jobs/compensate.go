@@ -18,7 +18,8 @@ import (
 const (
 	NotUndoneUnknown   = "outcome_unknown" // nobody knows whether it had an effect
 	NotUndoneNoInverse = "no_inverse"
-	NotUndoneMovedOn   = "moved_on" // what it changed was changed again since
+	NotUndoneMovedOn   = "moved_on"    // what it changed was changed again since
+	NotUndoneFailed    = "undo_failed" // its tool could not say how, or said something that no plan may do
 )
 
 // ErrNothingToUndo: no step of the plan committed that could be undone.
@@ -43,8 +44,8 @@ type NotUndone struct {
 }
 
 // CompensatePlan proposes a plan that undoes the steps of a terminal plan, as its receipts have them: in reverse, and only
-// those that committed. Steps without an inverse, with an unknown outcome, or whose document has moved on since are listed
-// in Refused and not touched. Compensation is not atomicity: between the two plans the world is as the first one left it.
+// those that committed. Steps without an inverse, with an unknown outcome, whose document has moved on since, or whose tool fails
+// when it is asked how, are listed in Refused, and in the new plan's rationale for whoever approves it, and not touched. Compensation is not atomicity: between the two plans the world is as the first one left it.
 //
 // by says who proposes; may be empty. The error is a *StateError while the plan is not terminal, or when another
 // compensation of it waits, goes on or was carried out, ErrNotFound, and ErrNothingToUndo beside the list of Refused.
@@ -99,7 +100,7 @@ func (c *Client) CompensatePlanTx(ctx context.Context, tx pgx.Tx, id RunID, by s
 		return out, fmt.Errorf("plan %s: %w", id, ErrNothingToUndo)
 	}
 	res, err := c.propose(ctx, tx, PlanParams{
-		Title: short("Undo: "+old.Title, MaxTitleBytes), Rationale: "It undoes plan " + id.String() + ".", Risk: old.Risk, Owner: old.Owner,
+		Title: short("Undo: "+old.Title, MaxTitleBytes), Rationale: out.rationale(id), Risk: old.Risk, Owner: old.Owner,
 		Steps: steps, Resume: old.Resume, ProposedBy: by,
 	}, nil, uuid.UUID(id))
 	if err != nil {
@@ -129,15 +130,22 @@ func (c *Client) undo(ctx context.Context, tx pgx.Tx, old *Plan) (*Compensation,
 		}
 		tool := c.tool(s.Tool)
 		if tool == nil || tool.cfg.Undo == nil {
-			refuse(NotUndoneNoInverse, ErrNoInverse.Error())
+			reason := ErrNoInverse.Error()
+			if tool == nil {
+				reason = "this program does not have the tool"
+			}
+			refuse(NotUndoneNoInverse, reason)
 			continue
 		}
-		call, err := tool.cfg.Undo(ctx, tx, DoneStep{Owner: old.Owner, Step: i, Args: s.Args, Output: outputOf(s.Receipt), Undone: undone})
+		call, err := c.askUndo(ctx, tx, tool, DoneStep{Owner: old.Owner, Step: i, Args: s.Args, Output: outputOf(s.Receipt), Undone: undone})
+		var failed *undoError
 		switch {
 		case errors.Is(err, ErrMovedOn):
-			refuse(NotUndoneMovedOn, err.Error())
+			refuse(NotUndoneMovedOn, storable(err.Error()))
 		case errors.Is(err, ErrNoInverse), err == nil && call == nil:
 			refuse(NotUndoneNoInverse, ErrNoInverse.Error())
+		case errors.As(err, &failed):
+			refuse(NotUndoneFailed, storable(failed.Error()))
 		case err != nil:
 			return nil, nil, fmt.Errorf("jobs: undo step %d of plan %s: %w", i, old.Run.ID, err)
 		default:
@@ -148,6 +156,67 @@ func (c *Client) undo(ctx context.Context, tx pgx.Tx, old *Plan) (*Compensation,
 		}
 	}
 	return out, steps, nil
+}
+
+// undoError is what a tool answered in place of a call that undoes.
+type undoError struct{ err error }
+
+func (e *undoError) Error() string { return e.err.Error() }
+func (e *undoError) Unwrap() error { return e.err }
+
+// askUndo asks a tool within a savepoint, so that an error of its SQL spoils this answer and no other. Any other error than an
+// *undoError is of the transaction.
+func (c *Client) askUndo(ctx context.Context, tx pgx.Tx, t *Tool, done DoneStep) (*PlanStep, error) {
+	nested, err := tx.Begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	call, err := t.cfg.Undo(ctx, nested, done)
+	if err == nil && call != nil {
+		err = c.checkUndo(*call)
+	}
+	// It reads only: what it wrote nevertheless goes, too.
+	if rollbackErr := nested.Rollback(ctx); rollbackErr != nil {
+		return nil, errors.Join(rollbackErr, err)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, &undoError{err}
+	}
+	return call, nil
+}
+
+func (c *Client) checkUndo(call PlanStep) error {
+	t := c.tool(call.Tool)
+	if t == nil {
+		return invalid("Tool", call.Tool, "one of "+c.toolNames())
+	}
+	_, err := t.Check("Args", call.Args)
+	return errors.Join(err, validateText("Rationale", call.Rationale, MaxRationaleBytes))
+}
+
+// storable makes an error's text fit for a rationale.
+func storable(s string) string {
+	return strings.ReplaceAll(short(strings.ToValidUTF8(s, "?"), 500), "\x00", "?")
+}
+
+// rationale tells whoever approves what stays as it is.
+func (c *Compensation) rationale(id RunID) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "It undoes plan %s.", id)
+	if len(c.Refused) > 0 {
+		b.WriteString("\nThese steps of it stay as they are:")
+	}
+	for i, r := range c.Refused {
+		if b.Len() > MaxRationaleBytes-1000 {
+			fmt.Fprintf(&b, "\nand %d more", len(c.Refused)-i)
+			break
+		}
+		fmt.Fprintf(&b, "\nstep %d, %s: %s: %s", r.Step, r.Tool, r.Code, r.Reason)
+	}
+	return b.String()
 }
 
 func outputOf(r *Receipt) json.RawMessage {

@@ -210,9 +210,6 @@ func TestPlan_ExpiresUndecidedAndUntaken(t *testing.T) {
 	require.InDelta(t, 600, time.Until(*got.ExpiresAt).Seconds(), 30, "the limit begins anew with the approval")
 	for _, p := range []*jobs.Plan{undecided, untaken} {
 		execSQL(t, pool, "update weir.run set expires_at = clock_timestamp() - interval '1 s' where id = $1", uuid.UUID(p.Run.ID))
-		seen, err := client.GetPlan(t.Context(), p.Run.ID)
-		require.NoError(t, err)
-		require.True(t, seen.Overdue)
 	}
 	// Before the sweep has been there, nobody takes it up either.
 	_, ok, err := receipts.Claim(t.Context(), pool, fencing.ClaimRequest{
@@ -227,6 +224,52 @@ func TestPlan_ExpiresUndecidedAndUntaken(t *testing.T) {
 		require.Equal(t, jobs.StatusExpired, get(t, client, p.Run.ID).Status)
 	}
 	require.Equal(t, jobs.StatusPending, get(t, client, fresh.Run.ID).Status)
+}
+
+// Whoever reads a plan whose time is over sees that it has expired, as the row says from then on: also in a transaction that
+// may not write. A row that somebody holds is not waited for, and the reader is told.
+func TestPlan_ReaderEndsWhatIsOverdue(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	client := planClient(t, pool)
+	overdue := func(approved bool) *jobs.Plan {
+		p := propose(t, client, planOf(`{"to": "ada"}`))
+		if approved {
+			_, err := client.ApprovePlan(t.Context(), p.Run.ID, p.Digest, "grace")
+			require.NoError(t, err)
+		}
+		execSQL(t, pool, "update weir.run set expires_at = clock_timestamp() - interval '1 s' where id = $1", uuid.UUID(p.Run.ID))
+		return p
+	}
+	for _, approved := range []bool{false, true} {
+		id := overdue(approved).Run.ID
+		seen, err := client.GetPlan(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, []any{jobs.StatusExpired, "expired", false}, []any{seen.Run.Status, seen.Run.ErrorCode, seen.Overdue})
+		waited, err := client.WaitPlan(t.Context(), overdue(approved).Run.ID)
+		require.NoError(t, err)
+		require.Equal(t, jobs.StatusExpired, waited.Run.Status)
+	}
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
+		id := overdue(false).Run.ID
+		require.NoError(t, pgx.BeginTxFunc(t.Context(), pool, pgx.TxOptions{IsoLevel: level, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+			seen, err := client.GetPlanTx(t.Context(), tx, id)
+			require.NoError(t, err)
+			require.Equal(t, level == pgx.RepeatableRead, seen.Overdue, "an old snapshot says at least that its time is over")
+			return nil
+		}))
+		require.Equal(t, jobs.StatusExpired, get(t, client, id).Status)
+	}
+	id := overdue(false).Run.ID
+	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+		execSQL(t, tx, "select from weir.run where id = $1 for update", uuid.UUID(id))
+		seen, err := client.GetPlan(t.Context(), id)
+		require.NoError(t, err)
+		require.Equal(t, []any{jobs.StatusPending, true}, []any{seen.Run.Status, seen.Overdue})
+		return nil
+	}))
+	fresh := propose(t, client, planOf(`{"to": "ada"}`))
+	require.Equal(t, jobs.StatusPending, fresh.Run.Status)
 }
 
 // A key answers with the plan that it made; another plan under it is refused.

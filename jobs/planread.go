@@ -32,7 +32,7 @@ type Plan struct {
 	// Digest is the SHA-256 of the frozen bytes, in hexadecimal: what ApprovePlan asks for.
 	Digest string `json:"digest"`
 	// ExpiresAt is until when it waits to be approved, or its approval to be taken up. Overdue says that it had passed when
-	// the plan was read: a sweep will end it.
+	// the plan was read, and nobody has ended it yet; see GetPlan.
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 	Overdue   bool       `json:"overdue,omitempty"`
 	// Interrupted says that its worker's lease had run out, and nobody has ended it yet; see GetPlan.
@@ -54,6 +54,8 @@ type PlanStepState struct {
 	PlanStep
 	// Effect is the tool's.
 	Effect Effect `json:"effect"`
+	// Description is the tool's, where this client has the tool by the declaration that the arguments were checked against.
+	Description string `json:"description,omitempty"`
 	// Outcome is not_run, started, ok, failed or unknown.
 	Outcome string `json:"outcome"`
 	// Receipt is nil where there is none.
@@ -67,11 +69,12 @@ select y.body, y.digest, r.expires_at, r.status in ('pending', 'approved') and r
     coalesce(p.decision, ''), coalesce(p.decided_by, ''), p.decided_at, coalesce(p.reason, '')
 from weir.plan p join weir.run r on r.id = p.run_id join weir.payload y on y.run_id = p.run_id where p.run_id = @run::text::uuid`)
 
-// GetPlan reads a plan. One whose worker died is ended first, as the sweep would do it, unless somebody holds its row or no
-// connection is free: then Interrupted says so. It returns ErrNotFound when there is no such plan.
+// GetPlan reads a plan. One whose worker died, or whose time is over, is ended first, as the sweep would do it, unless
+// somebody holds its row or no connection is free: then Interrupted or Overdue says so. It returns ErrNotFound when there is
+// no such plan.
 func (c *Client) GetPlan(ctx context.Context, id RunID) (*Plan, error) {
 	p, err := c.readPlan(ctx, c.pool, id)
-	if err == nil && p.Interrupted && c.healPlan(ctx, id) {
+	if err == nil && c.healPlan(ctx, p) {
 		return c.readPlan(ctx, c.pool, id)
 	}
 	return p, err
@@ -81,7 +84,7 @@ func (c *Client) GetPlan(ctx context.Context, id RunID) (*Plan, error) {
 // shown as the transaction sees it.
 func (c *Client) GetPlanTx(ctx context.Context, tx pgx.Tx, id RunID) (*Plan, error) {
 	p, err := c.readPlan(ctx, tx, id)
-	if err == nil && p.Interrupted && c.healPlan(ctx, id) {
+	if err == nil && c.healPlan(ctx, p) {
 		return c.readPlan(ctx, tx, id)
 	}
 	return p, err
@@ -94,17 +97,27 @@ const (
 	healMaxReaps = 5
 )
 
-// healPlan ends the lease of a plan whose owner is gone. It waits neither for a row nor for a connection.
-func (c *Client) healPlan(ctx context.Context, id RunID) bool {
+// healPlan ends the lease of a plan whose owner is gone, and a plan whose time is over. It waits neither for a row nor for a
+// connection.
+func (c *Client) healPlan(ctx context.Context, p *Plan) (healed bool) {
+	id := p.Run.ID
+	if !p.Interrupted && !p.Overdue {
+		return false
+	}
 	if stat := c.pool.Stat(); stat.IdleConns() == 0 && stat.TotalConns() >= stat.MaxConns() {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, healTime)
 	defer cancel()
-	reaper := fencing.Reaper{DB: c.pool, Bells: c.bells, Settle: receipts.SettleUnknown, MaxReaps: healMaxReaps, Limit: 1}
-	healed, err := reaper.ReapRun(ctx, KindPlan, uuid.UUID(id))
+	var err error
+	if p.Interrupted {
+		reaper := fencing.Reaper{DB: c.pool, Bells: c.bells, Settle: receipts.SettleUnknown, MaxReaps: healMaxReaps, Limit: 1}
+		healed, err = reaper.ReapRun(ctx, KindPlan, uuid.UUID(id))
+	} else {
+		healed, err = fencing.ExpirePlan(ctx, c.pool, uuid.UUID(id))
+	}
 	if err != nil {
-		c.cfg.Logger.WarnContext(ctx, "weir: a reader could not end a plan's lease; the sweep will", "run", id, "error", err)
+		c.cfg.Logger.WarnContext(ctx, "weir: a reader could not end a plan; the sweep will", "run", id, "error", err)
 	}
 	return healed
 }
@@ -155,6 +168,9 @@ func (c *Client) readPlan(ctx context.Context, db fencing.DB, id RunID) (*Plan, 
 	for i, s := range f.Steps {
 		state := PlanStepState{
 			PlanStep: PlanStep{Tool: s.Tool, Args: s.Args, Rationale: s.Rationale}, Effect: Effect(s.Effect), Outcome: OutcomeNotRun,
+		}
+		if t := c.tool(s.Tool); t != nil && t.Need() == s.Need {
+			state.Description = t.Description()
 		}
 		if r, ok := byIndex[i]; ok {
 			state.Outcome, state.Receipt = r.Outcome, &r

@@ -51,17 +51,20 @@ type planWorker struct {
 
 func (s *Service) addPlans(workers *river.Workers) error {
 	w := &planWorker{service: s, tools: map[string]tool.Tool{}}
-	w.kind = workKind{
-		kind: jobs.KindPlan, lease: s.cfg.Plan.Lease, stepTime: s.cfg.Plan.StepTime,
-		// A plan is never tried again; the pause is for what ends a try before a step has begun.
-		backoff: Backoff{First: time.Second, Max: time.Second},
-		do:      w.run,
-	}
+	w.kind = w.workKind(s.cfg.Plan)
 	for _, t := range s.cfg.Tools {
 		w.tools[t.Decl().Need()] = t
 		w.kind.offers = append(w.kind.offers, t.Decl().Need())
 	}
 	return s.addKind(workers, &w.kind, jobs.MaxSteps*(w.kind.stepTime+w.kind.lease)+time.Minute)
+}
+
+func (w *planWorker) workKind(c PlanConfig) workKind {
+	return workKind{
+		kind: jobs.KindPlan, lease: c.Lease, stepTime: c.StepTime, do: w.run, judge: later,
+		// A plan is never tried again; the pause is for what ends a try before a step has begun.
+		backoff: Backoff{First: time.Second, Max: time.Second},
+	}
 }
 
 var approvedDigest = fencing.Compile("approved digest", `select approved_digest from weir.plan where run_id = @run`)
@@ -76,7 +79,7 @@ func (w *planWorker) run(ctx context.Context, held *fencing.Held, c fencing.Clai
 	var approved []byte
 	err := w.service.pool.QueryRow(ctx, approvedDigest.SQL, approvedDigest.Bind(fencing.Args{"run": c.Run})...).Scan(&approved)
 	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return later(ctx, interrupted(first, "database", err))
+		return interrupted(first, "database", err)
 	}
 	frozen, err := plan.Decode(c.Payload, c.Digest)
 	switch {
@@ -97,7 +100,7 @@ func (w *planWorker) run(ctx context.Context, held *fencing.Held, c fencing.Clai
 		steps[i] = receipts.Step{Index: i, Name: s.Tool, Effect: receipts.Effect(s.Effect)}
 		t.binding.steps = append(t.binding.steps, boundStep{Step: steps[i], impl: calls(bound, frozen.Owner, s.Args)})
 	}
-	return later(ctx, t.through(ctx, steps, func(ctx context.Context, i int, r receipts.Receipt) (result, bool) {
+	return t.through(ctx, steps, func(ctx context.Context, i int, r receipts.Receipt) (result, bool) {
 		if _, err := w.tools[frozen.Steps[i].Need].Decl().Check("args", frozen.Steps[i].Args); err != nil {
 			return result{step: steps[i], event: fencing.Refuse, outcome: receipts.Failed, code: "arguments_refused", err: err, notSent: true}, true
 		}
@@ -110,7 +113,7 @@ func (w *planWorker) run(ctx context.Context, held *fencing.Held, c fencing.Clai
 			}, true
 		}
 		return t.step(ctx, i, r)
-	}))
+	})
 }
 
 // calls makes a step's function of a tool's.

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"testing"
+	"time"
 
+	"github.com/google/uuid"
 	"github.com/riverqueue/river"
 	"github.com/stretchr/testify/require"
 
@@ -52,4 +54,24 @@ func TestPlan_FailsOnlyForWhatAStepDid(t *testing.T) {
 		require.Equal(t, []any{c.event, c.outcome}, []any{got.event, got.outcome}, name)
 		cancel(nil)
 	}
+}
+
+// A process that finds out right after the claim that its lease might be over has done nothing of the plan: it hands it over.
+func TestPlan_IsNotFailedByAWorkerThatDidNotBegin(t *testing.T) {
+	t.Parallel()
+	keeper := fencing.NewKeeper(nil, time.Hour, nil)
+	k := (&planWorker{}).workKind(PlanConfig{}.withDefaults())
+	k.do = func(context.Context, *fencing.Held, fencing.Claimed) result { panic("it began") }
+	ctx, held := keeper.Hold(t.Context(), uuid.New(), 1, time.Minute, time.Minute, time.Now().Add(-time.Hour))
+	defer held.Drop()
+	<-ctx.Done()
+	res := (&Service{}).actAndJudge(ctx, held, fencing.Claimed{}, k)
+	require.Equal(t, []any{fencing.Release, receipts.Outcome("")}, []any{res.event, res.outcome}, res.code)
+
+	canceled, cancel := context.WithCancelCause(t.Context())
+	ctx, fresh := keeper.Hold(canceled, uuid.New(), 1, time.Minute, time.Minute, time.Now())
+	defer fresh.Drop()
+	cancel(ErrShutdown)
+	res = (&Service{}).actAndJudge(ctx, fresh, fencing.Claimed{}, k)
+	require.True(t, res.notSent, "conclude hands it over at a shutdown")
 }

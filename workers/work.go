@@ -77,7 +77,7 @@ func (s *Service) carryOut(ctx context.Context, claimed fencing.Claimed, k workK
 	})
 
 	began := time.Now()
-	result := s.act(runCtx, held, claimed, k)
+	result := s.actAndJudge(runCtx, held, claimed, k)
 	return s.conclude(ctx, runCtx, held, claimed, k, result, began)
 }
 
@@ -107,6 +107,8 @@ type workKind struct {
 	// ringsRetries: the job that rang does not come back for this run, so what gives the run away rings for it.
 	ringsRetries bool
 	do           func(ctx context.Context, held *fencing.Held, c fencing.Claimed) result
+	// judge says what the end of a try means for a kind that is not tried again; nil takes it as it is.
+	judge func(ctx context.Context, res result) result
 }
 
 // begun is the step that the claim has started, if it has.
@@ -142,6 +144,14 @@ type result struct {
 func (k workKind) claim(ctx context.Context, req fencing.ClaimRequest) (fencing.Claimed, bool, error) {
 	a, err := k.writes.claims.Do(ctx, req)
 	return a.claimed, a.ok, err
+}
+
+func (s *Service) actAndJudge(ctx context.Context, held *fencing.Held, c fencing.Claimed, k workKind) result {
+	res := s.act(ctx, held, c, k)
+	if k.judge != nil {
+		res = k.judge(ctx, res)
+	}
+	return res
 }
 
 // act calls the handler, unless the lease may be over by now: a process that was frozen after the claim must not begin.

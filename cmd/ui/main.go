@@ -15,8 +15,10 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/weirqueue/weir/desk"
 	"github.com/weirqueue/weir/internal/ui"
 	"github.com/weirqueue/weir/jobs"
+	"github.com/weirqueue/weir/workers/tool/desktool"
 )
 
 func main() {
@@ -48,7 +50,13 @@ func run(ctx context.Context, r *ui.Resolved, logger *slog.Logger) error {
 		return errors.Join(fmt.Errorf("make the pool: %w", err), listener.Close())
 	}
 	defer pool.Close()
-	client, err := jobs.NewClient(pool, &jobs.Config{Schema: r.Schema, BranchQueue: r.BranchQueue, Logger: logger})
+	documents, err := desk.NewStore(pool)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	client, err := jobs.NewClient(pool, &jobs.Config{
+		Schema: r.Schema, BranchQueue: r.BranchQueue, PlanQueue: r.PlanQueue, Tools: desktool.New(documents).Declarations(), Logger: logger,
+	})
 	if err != nil {
 		return errors.Join(err, listener.Close())
 	}

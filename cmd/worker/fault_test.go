@@ -208,16 +208,16 @@ func TestDemo_OnceTwiceInARow(t *testing.T) {
 		require.NoError(t, json.Unmarshal(out, &report), string(out))
 		require.True(t, *report.OK)
 		require.EqualValues(t, 4, *report.MailsReceived)
-		require.GreaterOrEqual(t, *report.Takeovers, 1.0)
+		require.GreaterOrEqual(t, *report.Takeovers, 2.0)
 		statuses := map[string]int{}
 		for _, r := range report.Runs {
 			statuses[r.Status]++
 			require.NotNil(t, r.Attempt)
 			require.NotNil(t, r.Failures)
 			require.NotNil(t, r.Reaps)
-			require.Len(t, r.Receipts, map[string]int{"delivery": 1, "branch_reset": 2}[r.Kind])
+			require.Len(t, r.Receipts, map[string]int{"delivery": 1, "branch_reset": 2, "plan": 3}[r.Kind])
 		}
-		require.Equal(t, map[string]int{"sent": 4, "dead": 1, "succeeded": 1}, statuses)
+		require.Equal(t, map[string]int{"sent": 4, "dead": 1, "succeeded": 1, "executed": 1}, statuses)
 	}
 }
 

@@ -109,6 +109,9 @@ func (c *RunCommand) config(channels map[string]channel.Channel, observer worker
 			Lease: c.DeliveryLease.Value(), StepTime: c.DeliveryTime.Value(), ThrottleLimit: c.ThrottleLimit.Value(),
 			Backoff: workers.Backoff{First: c.BackoffFirst.Value(), Max: c.BackoffMax.Value()},
 		},
+		Plan: workers.PlanConfig{
+			Queue: c.Plans.Queue, MaxWorkers: c.Plans.Workers.Value(), Lease: c.Plans.Lease.Value(), StepTime: c.Plans.StepTime.Value(),
+		},
 		ReaperInterval: c.ReaperInterval.Value(), DoorbellGrace: c.DoorbellGrace.Value(), MaxReaps: c.MaxReaps.Value(),
 		ShutdownGrace: c.ShutdownGrace.Value(), Retention: c.Retention.Value(), KeyRetention: c.KeyRetention.Value(),
 		FetchPollInterval: c.FetchPollInterval.Value(),

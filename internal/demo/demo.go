@@ -1,5 +1,5 @@
 // Package demo is `worker demo`: the whole of Weir with nothing set up by hand. A private PostgreSQL, a mail server in
-// this process, real worker processes of which one is killed in the middle of a delivery, and a check that everything
+// this process, real worker processes of which one is killed in the middle of a delivery and another one in the middle of an approved plan, and a check that everything
 // ended as the contract says.
 package demo
 
@@ -16,10 +16,12 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/weirqueue/weir/desk"
 	"github.com/weirqueue/weir/internal/postgres"
 	"github.com/weirqueue/weir/internal/smtpsink"
 	"github.com/weirqueue/weir/jobs"
 	"github.com/weirqueue/weir/migrations"
+	"github.com/weirqueue/weir/workers/tool/desktool"
 )
 
 // Options of a demo.
@@ -54,7 +56,8 @@ type Demo struct {
 	fleet  *fleet
 	url    string
 
-	branches branches // none on an existing database
+	documents *desk.Store
+	branches  branches // none on an existing database
 }
 
 // Start sets everything up: database, migrations, mail server, workers. Call Close.
@@ -70,7 +73,7 @@ func Start(ctx context.Context, opts Options) (_ *Demo, err error) {
 			return nil, err
 		}
 	} else {
-		d.say("using the database of DATABASE_URL, in a queue of the demo's own; its runs stay there")
+		d.say("using the database of DATABASE_URL, in a queue of the demo's own; its runs and documents stay there")
 	}
 	d.say("migrating the database")
 	if err := migrations.Up(ctx, d.url, migrations.Options{RiverSchema: opts.RiverSchema, Logger: opts.Logger}); err != nil {
@@ -79,7 +82,13 @@ func Start(ctx context.Context, opts Options) (_ *Demo, err error) {
 	if d.pool, err = pgxpool.New(ctx, d.url); err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
-	if d.client, err = jobs.NewClient(d.pool, &jobs.Config{Schema: opts.RiverSchema, DeliveryQueue: queue, BranchQueue: branchQueue, Logger: opts.Logger}); err != nil {
+	if d.documents, err = desk.NewStore(d.pool); err != nil {
+		return nil, err
+	}
+	if d.client, err = jobs.NewClient(d.pool, &jobs.Config{
+		Schema: opts.RiverSchema, DeliveryQueue: queue, BranchQueue: branchQueue, PlanQueue: planQueue,
+		Tools: desktool.New(d.documents).Declarations(), Logger: opts.Logger,
+	}); err != nil {
 		return nil, err
 	}
 	if d.sink, err = smtpsink.Start(smtpsink.Config{Behaviour: d.script.behave}); err != nil {
@@ -131,6 +140,7 @@ func (d *Demo) workerEnv(smtpHost, smtpPort string) []string {
 		"WEIR_NEON_API_KEY=", "WEIR_NEON_API_KEY_FILE=", "WEIR_BRANCH_QUEUE=" + branchQueue, "WEIR_BRANCH_WORKERS=5",
 		"WEIR_BRANCH_LEASE=" + lease.String(), "WEIR_BRANCH_STEP_TIME=30s", "WEIR_BRANCH_POLL_FIRST=300ms", "WEIR_BRANCH_POLL_MAX=1s",
 		"WEIR_BRANCH_LIMIT=1h", "WEIR_BRANCH_FAILED_LIMIT=10m", "WEIR_BRANCH_ASK_WAIT=10s",
+		"WEIR_PLAN_QUEUE=" + planQueue, "WEIR_PLAN_WORKERS=5", "WEIR_PLAN_LEASE=" + lease.String(), "WEIR_PLAN_STEP_TIME=20s",
 		"DATABASE_URL=" + d.url, "RIVER_SCHEMA=" + d.opts.RiverSchema,
 		"WEIR_HTTP_ADDR=127.0.0.1:0", "WEIR_POOL_SIZE=4", "WEIR_LOG_FORMAT=text", "WEIR_LOG_LEVEL=info",
 		"WEIR_DELIVERY_QUEUE=" + queue, "WEIR_DELIVERY_WORKERS=20",

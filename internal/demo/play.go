@@ -9,7 +9,7 @@ import (
 	"github.com/weirqueue/weir/jobs"
 )
 
-// Play sends the demo's deliveries, kills a worker, waits until everything is finished, and reports.
+// Play sends the demo's deliveries, has a plan carried out, kills a worker in each, resets a branch, waits until everything is finished, and reports.
 func (d *Demo) Play(ctx context.Context) (*Report, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, deadline, fmt.Errorf("the demo did not end within %s", deadline))
 	defer cancel()
@@ -44,11 +44,15 @@ func (d *Demo) Play(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	d.say("another worker finished it")
+	plan, err := d.carryOut(ctx)
+	if err != nil {
+		return nil, err
+	}
 	reset, err := d.reset(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return d.report(ctx, played, reset)
+	return d.report(ctx, played, plan, reset)
 }
 
 type playedLetter struct {
@@ -77,11 +81,16 @@ func (d *Demo) killOwner(ctx context.Context, id jobs.RunID) error {
 	if err != nil {
 		return err
 	}
-	pid, err := d.fleet.kill(run.LeaseOwner)
+	return d.killAndReplace(run.LeaseOwner, "in mid-delivery")
+}
+
+// killAndReplace kills the worker that holds leases under owner, and starts another one.
+func (d *Demo) killAndReplace(owner, where string) error {
+	pid, err := d.fleet.kill(owner)
 	if err != nil {
 		return err
 	}
-	d.say("killed worker process %d in mid-delivery (SIGKILL); its lease runs out in %s", pid, lease)
+	d.say("killed worker process %d %s (SIGKILL); its lease runs out in %s", pid, where, lease)
 	pid, err = d.fleet.spawn()
 	if err != nil {
 		return err

@@ -33,7 +33,7 @@ type RunReport struct {
 	title    string
 }
 
-func (d *Demo) report(ctx context.Context, played []playedLetter, reset *playedReset) (*Report, error) {
+func (d *Demo) report(ctx context.Context, played []playedLetter, plan *playedPlan, reset *playedReset) (*Report, error) {
 	r := &Report{MailsReceived: d.sink.Count()}
 	wantMails := 0
 	for _, p := range played {
@@ -56,6 +56,9 @@ func (d *Demo) report(ctx context.Context, played []playedLetter, reset *playedR
 		wantMails += p.mails
 		r.check(p, run, receipts, tries)
 		r.checkMails(p, d.mailsFor(p.run))
+	}
+	if err := d.reportPlan(ctx, r, plan); err != nil {
+		return nil, err
 	}
 	if err := d.reportReset(ctx, r, reset); err != nil {
 		return nil, err

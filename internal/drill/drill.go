@@ -137,7 +137,9 @@ func (d *drill) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	d.offset = time.Until(now)
-	client, err := jobs.NewClient(d.pool, &jobs.Config{Schema: d.opts.RiverSchema, Logger: quiet})
+	client, err := jobs.NewClient(d.pool, &jobs.Config{
+		Schema: d.opts.RiverSchema, PlanQueue: planQueue, Tools: []*jobs.Tool{noteTool, chargeTool, shipTool}, Logger: quiet,
+	})
 	if err != nil {
 		return err
 	}
@@ -259,6 +261,9 @@ func (d *drill) endedByItself(worker string, err error) {
 	d.ended = append(d.ended, fmt.Sprintf("worker %s ended by itself: %v", worker, err))
 }
 
+// provingTime is from when on a subject must have seen what it is there for: before, chance decides.
+const provingTime = 30 * time.Second
+
 // judge reads the records, and keeps them when something is broken.
 func (d *drill) judge(ctx context.Context, r *Report) (err error) {
 	history, err := openHistory(d.opts, d.nemesis.faults)
@@ -291,6 +296,13 @@ func (d *drill) judge(ctx context.Context, r *Report) (err error) {
 	switch {
 	case len(d.opts.Only) == 0:
 		r.prove(d.opts.Duration)
+		for _, s := range d.subjects {
+			if p, ok := s.(proving); ok && d.opts.Duration >= provingTime {
+				for _, f := range p.Prove(records) {
+					r.fault(tooLittle+"%s", f)
+				}
+			}
+		}
 	case len(d.nemesis.faults) == 0:
 		r.fault("too little landed to prove anything: none of the faults that were asked for")
 	}
@@ -326,5 +338,5 @@ func (d *drill) close() error {
 
 // Subjects are the built-in ones.
 func Subjects(seed uint64) []Subject {
-	return []Subject{newDeliveries(seed), newOrders(seed), newResets(seed)}
+	return []Subject{newDeliveries(seed), newOrders(seed), newResets(seed), newPlans(seed)}
 }

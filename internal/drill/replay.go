@@ -273,7 +273,9 @@ func deref(s *string) string {
 }
 
 // succeeded reports whether the run says that all of its steps are done.
-func (r *RunRecord) succeeded() bool { return r.Status == "succeeded" || r.Status == "sent" }
+func (r *RunRecord) succeeded() bool {
+	return r.Status == "succeeded" || r.Status == "sent" || r.Status == "executed"
+}
 
 // Missing is the fault of a run that has succeeded without the step's receipt.
 func (r *RunRecord) Missing(step int) []string {

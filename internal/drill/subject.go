@@ -33,6 +33,12 @@ type bulk interface {
 	EnqueueMany(ctx context.Context, tx pgx.Tx, client *jobs.Client, first int64, n int) ([]jobs.RunID, error)
 }
 
+// proving is a subject that needs more than faults that land to prove something.
+type proving interface {
+	// Prove says what did not happen.
+	Prove(records *Records) []string
+}
+
 // Limits are what the workers of a drill are configured with.
 type Limits struct {
 	Lease, StepTime time.Duration

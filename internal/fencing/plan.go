@@ -20,6 +20,7 @@ var (
 	approvePlan = Plan.Transition("approve", Approve, onePlan, "select fenced.status from fenced")
 	rejectPlan  = Plan.Transition("reject", Reject, onePlan, "select fenced.status from fenced")
 	expirePlans = Plan.Transition("expire", Expire, expireScope, "select fenced.id from fenced order by fenced.id")
+	expirePlan  = Plan.Transition("expire one", Expire, oneRun+" and "+expireScope, "select fenced.id from fenced")
 )
 
 // ApproveLocked lets a plan go ahead: it is due now, and expires when nobody takes it up within the limit. The caller
@@ -52,6 +53,16 @@ func ExpirePlans(ctx context.Context, db DB, limit int) ([]uuid.UUID, error) {
 		return nil, fmt.Errorf("expire plans: %w", err)
 	}
 	return ids, nil
+}
+
+// ExpirePlan ends one plan whose limit has passed, unless somebody has its row locked: for a reader that heals. ok is false
+// when there was nothing to end, or somebody else is at it.
+func ExpirePlan(ctx context.Context, db DB, run uuid.UUID) (ok bool, err error) {
+	tag, err := db.Exec(ctx, expirePlan.SQL, expirePlan.Bind(Args{"run": run, "limit": 1})...)
+	if err != nil {
+		return false, fmt.Errorf("expire plan %s: %w", run, err)
+	}
+	return tag.RowsAffected() == 1, nil
 }
 
 // ReapRun ends the lease of one run, if it has run out and nobody has the row locked: for a reader that heals. ok is

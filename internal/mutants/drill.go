@@ -63,7 +63,7 @@ var drillMutants = []drillMutant{
 // olderBuild is a mixed fleet: some of its processes know only one of the kinds.
 var olderBuild = drillMutant{
 	name: "an older build without the newest kinds", args: []string{"--duration", "40s"}, older: one("internal/drill/drill.go",
-		"return []Subject{newDeliveries(seed), newOrders(seed), newResets(seed)}", "return []Subject{newDeliveries(seed)}"),
+		"return []Subject{newDeliveries(seed), newOrders(seed), newResets(seed), newPlans(seed)}", "return []Subject{newDeliveries(seed)}"),
 }
 
 // runDrills drills the build as it is, which must be green, and then each mutant.

@@ -80,6 +80,7 @@ type Worker struct {
 	SMTP     `embed:"" prefix:"smtp-"`
 	Telegram `embed:"" prefix:"telegram-"`
 
+	Plans      `embed:"" prefix:"plan-"`
 	Branches   `embed:"" prefix:"branch-"`
 	Neon       `embed:"" prefix:"neon-"`
 	PGTemplate `embed:"" prefix:"pgtemplate-"`
@@ -123,7 +124,7 @@ func (w *Worker) Check() error {
 			faults = append(faults, Fault("WEIR_HTTP_ADDR", w.HTTPAddr, `HOST:PORT, or "off"`))
 		}
 	}
-	return joined(append(faults, w.SMTP.validate(w.DeliveryTime.d), w.Telegram.validate(w.DeliveryTime.d),
+	return joined(append(faults, w.SMTP.validate(w.DeliveryTime.d), w.Telegram.validate(w.DeliveryTime.d), w.Plans.validate(),
 		w.Branches.validate(), w.Neon.validate(w.Branches.StepTime.d), w.PGTemplate.validate(w.Branches.StepTime.d))...)
 }
 

@@ -27,6 +27,7 @@ type Settings struct {
 	Port   string `env:"PORT" default:"8080" help:"Port to listen on, 0 to 65535; 0 picks a free one."`
 	Schema string `env:"RIVER_SCHEMA" help:"Schema of River's tables. Empty: what the search_path says. Weir's own are always in weir."`
 
+	PlanQueue   string `env:"WEIR_PLAN_QUEUE" default:"weir_plan" help:"The River queue of plans, as the workers have it."`
 	BranchQueue string `env:"WEIR_BRANCH_QUEUE" default:"weir_branch_reset" help:"The River queue of branch resets, as the workers have it."`
 
 	BasicAuthUser string `env:"RIVER_BASIC_AUTH_USER" help:"Name of a single user with full rights."`
@@ -50,6 +51,8 @@ type Resolved struct {
 	Pool       *pgxpool.Config
 	Host, Port string
 	Schema     string
+	// PlanQueue is for the plans that somebody approves, or undoes, on a page.
+	PlanQueue string
 	// BranchQueue is for the resets that somebody asks for on a page.
 	BranchQueue string
 	Auth        Auth // nil: none
@@ -61,7 +64,7 @@ type Resolved struct {
 // Resolve checks the settings and reads the files that they name. The error joins all faults; each names its variable,
 // the value unless it is a secret, and what would have been accepted.
 func (s *Settings) Resolve() (*Resolved, error) {
-	r := &Resolved{Host: s.Host, Port: s.Port, Schema: s.Schema, BranchQueue: s.BranchQueue, Viewers: listOf(s.Viewers)}
+	r := &Resolved{Host: s.Host, Port: s.Port, Schema: s.Schema, PlanQueue: s.PlanQueue, BranchQueue: s.BranchQueue, Viewers: listOf(s.Viewers)}
 	var faults []error
 	check := func(ok bool, variable, value, bound string) {
 		if !ok {

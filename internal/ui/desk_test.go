@@ -90,7 +90,7 @@ func TestDesk_EachUserSeesTheirOwnFiles(t *testing.T) {
 	require.Contains(t, page.body, `&lt;b&gt;Ada&#39;s\u202e plans`)
 	require.NotContains(t, page.body, "Bob")
 	require.Contains(t, page.body, "Files <span class=\"muted\">1</span>")
-	require.NotContains(t, s.get("/files", bob).body, "plans")
+	require.NotContains(t, s.get("/files", bob).body, "Ada")
 }
 
 // The page of a document holds none of its content, and is nobody else's. A browser may keep it for the way back.

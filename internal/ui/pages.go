@@ -35,7 +35,7 @@ type pages struct {
 
 func newPages(pool *pgxpool.Pool, client *jobs.Client, logger *slog.Logger) (*pages, error) {
 	p := &pages{pool: pool, jobs: client, logger: logger, templates: map[string]*template.Template{}}
-	for _, name := range []string{"runs", "run", "erase", "files", "file", "problem", "branches", "branch", "reset", "cancel"} {
+	for _, name := range []string{"runs", "run", "erase", "files", "file", "problem", "branches", "branch", "reset", "cancel", "plans", "plan", "planask"} {
 		t, err := template.New(name).Funcs(words).ParseFS(templateFiles, "templates/layout.html", "templates/"+name+".html")
 		if err != nil {
 			return nil, fmt.Errorf("ui: template %s: %w", name, err)
@@ -128,6 +128,9 @@ func problemOf(err error) *pageError {
 		network  net.Error
 	)
 	if refused := branchProblem(err); refused != nil {
+		return refused
+	}
+	if refused := planProblem(err); refused != nil {
 		return refused
 	}
 	switch {

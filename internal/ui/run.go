@@ -15,6 +15,8 @@ type runBody struct {
 	// Reset is set for a branch reset.
 	Reset      *jobs.BranchReset
 	BranchLink string
+	// PlanLink is the page of an approved plan, which shows its steps with their arguments.
+	PlanLink string
 	// What the person who looks may do with a run that stands as this one does.
 	MayRedrive, MayCancel, MayErase bool
 }
@@ -40,6 +42,9 @@ func (p *pages) showRun(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 		body.BranchLink = linkToBranch("/branch", body.Reset.Branch)
+	}
+	if run.Kind == jobs.KindPlan {
+		body.PlanLink = linkToPlan(id)
 	}
 	now, err := p.now(r.Context())
 	if err != nil {

@@ -163,6 +163,10 @@ func (s *Server) routes() http.Handler {
 	page("GET /branch", "/branch", s.pages.showBranch)
 	page("GET /branch/reset", "/branch/reset", s.pages.confirmReset)
 	page("POST /branch/reset", "/branch/reset", s.pages.resetBranch)
+	page("GET /plans", "/plans", s.pages.listPlans)
+	page("GET /plans/{id}", "/plans/{id}", s.pages.showPlan)
+	page("GET /plans/{id}/{do}", "/plans/{id}/{do}", s.pages.askAboutPlan)
+	page("POST /plans/{id}/{do}", "/plans/{id}/{do}", s.pages.decidePlan)
 	page("/", "other", s.pages.notFound)
 
 	page("GET /files", "/files", s.listFiles)

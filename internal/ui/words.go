@@ -24,6 +24,7 @@ var words = template.FuncMap{
 	"means":      effectMeans,
 	"doubt":      doubt,
 	"effectName": func(effect string) string { return strings.ReplaceAll(effect, "_", " ") },
+	"standing":   standing,
 	"kindName":   kindName,
 	"typeName":   typeName,
 	"lower":      strings.ToLower,
@@ -38,7 +39,7 @@ func visible(s string) string {
 		switch {
 		case r == utf8.RuneError && size == 1:
 			fmt.Fprintf(&b, `\x%02x`, s[0])
-		case r == '\n', unicode.IsPrint(r):
+		case r == '\n', unicode.IsPrint(r) && !isUnseen(r):
 			b.WriteRune(r)
 		case r == '\t':
 			b.WriteByte(' ')
@@ -50,6 +51,12 @@ func visible(s string) string {
 		s = s[size:]
 	}
 	return b.String()
+}
+
+// isUnseen reports letters and marks that are drawn as nothing.
+func isUnseen(r rune) bool {
+	const braillePatternBlank = 0x2800
+	return r == braillePatternBlank || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // pretty indents JSON for reading.
@@ -87,9 +94,9 @@ func tone(word string) string {
 	switch word {
 	case "sent", "executed", "succeeded", "finished", "ok":
 		return "good"
-	case "failed", "dead", "expired", "rejected":
+	case "failed", "dead", "expired", "rejected", "high":
 		return "bad"
-	case "unknown", "reaped":
+	case "unknown", "reaped", "medium":
 		return "doubt"
 	case "processing", "running", "executing", "scheduling", "started":
 		return "busy"
@@ -153,6 +160,12 @@ func pastOf(op string) string {
 		return "redriven"
 	case "erase":
 		return "erased"
+	case "approve":
+		return "approved"
+	case "reject":
+		return "rejected"
+	case "compensate":
+		return "undone"
 	}
 	return "changed"
 }
