@@ -151,8 +151,23 @@ func TestDbopsReaper_AfterAnOutageTheWorkersComeFirst(t *testing.T) {
 	age(t, pool, issued, 3*time.Hour)
 	execSQL(t, pool, "update weir.run set next_attempt_at = clock_timestamp() - interval '3 h'")
 	execSQL(t, pool, "delete from river_job")
-	p := &fakeBranches{}
-	start(t, pool, branchConfig(p, func(c *workers.Config) { c.DoorbellGrace = 500 * time.Millisecond }))
+	// One worker, which is at one of them while upkeep looks at the other.
+	gate := make(chan struct{})
+	p := &fakeBranches{
+		issue: func(_ context.Context, r branch.Reset) ([]branch.Operation, error) {
+			<-gate
+			return []branch.Operation{op(r.RunID, "finished", branch.Finished)}, nil
+		},
+		poll: func(_ context.Context, o branch.Operation, _ int) (branch.Operation, error) {
+			<-gate
+			return op(o.ID, "finished", branch.Finished), nil
+		},
+	}
+	after := start(t, pool, branchConfig(p, func(c *workers.Config) { c.Branches.MaxWorkers = 1 }))
+	require.NoError(t, eventually(func() bool { return p.times(&p.issues, queued)+p.times(&p.polls, issued) > 0 }))
+	rounds := len(of[workers.MaintenanceDone](after.events))
+	require.NoError(t, eventually(func() bool { return len(of[workers.MaintenanceDone](after.events)) > rounds+2 }))
+	close(gate)
 	for _, id := range []jobs.RunID{issued, queued} {
 		untilEnd(t, client, id, jobs.StatusSucceeded, "")
 	}
