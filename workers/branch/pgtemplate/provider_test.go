@@ -149,10 +149,20 @@ func TestIssue_UnderAStormOfConnections(t *testing.T) {
 			}
 		})
 	}
-	_, err := w.provider().Issue(t.Context(), w.reset(1))
+	p := w.provider(func(c *pgtemplate.Config) { c.Patience = time.Minute })
+	var late *pgx.Conn // comes when the others have been cut off already, and stays
+	p.OnStage(func(stage string) {
+		if stage == "swap" && late == nil {
+			late, _ = w.connect(w.branch)
+		}
+	})
+	_, err := p.Issue(t.Context(), w.reset(1))
 	stop()
 	storm.Wait()
 	require.NoError(t, err)
+	require.NotNil(t, late)
+	defer late.Close(context.Background())
+	require.Error(t, late.Ping(t.Context()))
 	require.Equal(t, "parent", w.data(w.branch))
 	require.Empty(t, w.leftovers())
 }
