@@ -37,13 +37,43 @@ func (s *Service) addDBOps(workers *river.Workers) error {
 	}})
 }
 
+// watch is a stopwatch of rounds that worked: since when this process has looked on without a break.
+type watch struct {
+	mu          sync.Mutex
+	since, last time.Time
+}
+
+// round notes a round, and returns for how long they have gone well. A failed one, and a gap longer than most between
+// two, which is how a process sees that it was stopped, begin anew.
+func (w *watch) round(ok bool, most time.Duration) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	if w.since.IsZero() || now.Sub(w.last) > most {
+		w.since = now
+	}
+	w.last = now
+	if !ok {
+		w.since = time.Time{}
+		return 0
+	}
+	return now.Sub(w.since)
+}
+
 // tendResets rings for resets that are due and whose doorbell is silent, and closes those that nobody works. Leases that
 // have run out are the reaper's.
+//
+// After an outage of the fleet or of the database everything is long due, and the workers come first: a process closes
+// nothing before it has looked on for a while.
 func (s *Service) tendResets(ctx context.Context, sweeper *doorbell.Sweeper, periodic bool) error {
 	began := time.Now()
 	rang, err := sweeper.Sweep(ctx)
-	closed, cerr := s.closeResets(ctx)
-	err = errors.Join(err, cerr)
+	closed, patience := 0, 4*max(s.cfg.DoorbellGrace, s.cfg.ReaperInterval)
+	if s.watched.round(err == nil, patience) >= patience {
+		var cerr error
+		closed, cerr = s.closeResets(ctx)
+		err = errors.Join(err, cerr)
+	}
 	if periodic || rang+closed > 0 || err != nil {
 		s.cfg.Observer.Observe(ctx, ResetsTended{Periodic: periodic, Took: time.Since(began), Err: err, Rang: rang, Closed: closed})
 	}

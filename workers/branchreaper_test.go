@@ -98,8 +98,9 @@ func TestDbopsReaper_ClosesWhatNobodyWorks(t *testing.T) {
 	execSQL(t, pool, `update weir.run set status = 'running', lease_owner = 'x', lease_expires_at = now() + interval '1 h',
 		step_deadline_at = now() + interval '1 h', next_attempt_at = 'infinity' where id = $1`, owned.String())
 	// Two processes without any provider.
-	first := start(t, pool, branchConfig(nil))
-	second := start(t, pool, branchConfig(nil))
+	quick := func(c *workers.Config) { c.DoorbellGrace = 500 * time.Millisecond }
+	first := start(t, pool, branchConfig(nil, quick))
+	second := start(t, pool, branchConfig(nil, quick))
 	untilEnd(t, client, abandoned, jobs.StatusFailed, "abandoned")
 	untilEnd(t, client, issued, jobs.StatusFailed, "limit")
 	untilEnd(t, client, asked, jobs.StatusFailed, "outcome_unknown")
@@ -133,4 +134,42 @@ func TestDbopsReaper_ABacklogDoesNotDelayIt(t *testing.T) {
 	start(t, pool, branchConfig(p, func(c *workers.Config) { c.DoorbellGrace = 500 * time.Millisecond }))
 	untilEnd(t, client, id, jobs.StatusSucceeded, "")
 	require.Equal(t, 1, p.times(&p.issues, id))
+}
+
+// After an outage of the whole fleet every reset is long due, and its doorbell may be lost. The workers come first: what
+// was waiting is worked, and what the provider has finished meanwhile has succeeded.
+func TestDbopsReaper_AfterAnOutageTheWorkersComeFirst(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	client := newClient(t, pool)
+	running := &fakeBranches{poll: says(op("", "running", ""))}
+	before := start(t, pool, branchConfig(running))
+	issued := resetBranch(t, client, "issued")
+	require.NoError(t, eventually(func() bool { return running.times(&running.polls, issued) > 0 }))
+	require.NoError(t, before.stop())
+	queued := resetBranch(t, client, "queued")
+	age(t, pool, issued, 3*time.Hour)
+	execSQL(t, pool, "update weir.run set next_attempt_at = clock_timestamp() - interval '3 h'")
+	execSQL(t, pool, "delete from river_job")
+	// One worker, which is at one of them while upkeep looks at the other.
+	gate := make(chan struct{})
+	p := &fakeBranches{
+		issue: func(_ context.Context, r branch.Reset) ([]branch.Operation, error) {
+			<-gate
+			return []branch.Operation{op(r.RunID, "finished", branch.Finished)}, nil
+		},
+		poll: func(_ context.Context, o branch.Operation, _ int) (branch.Operation, error) {
+			<-gate
+			return op(o.ID, "finished", branch.Finished), nil
+		},
+	}
+	after := start(t, pool, branchConfig(p, func(c *workers.Config) { c.Branches.MaxWorkers = 1 }))
+	require.NoError(t, eventually(func() bool { return p.times(&p.issues, queued)+p.times(&p.polls, issued) > 0 }))
+	rounds := len(of[workers.MaintenanceDone](after.events))
+	require.NoError(t, eventually(func() bool { return len(of[workers.MaintenanceDone](after.events)) > rounds+2 }))
+	close(gate)
+	for _, id := range []jobs.RunID{issued, queued} {
+		untilEnd(t, client, id, jobs.StatusSucceeded, "")
+	}
+	require.Zero(t, p.times(&p.issues, issued))
 }

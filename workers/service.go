@@ -38,6 +38,7 @@ type Service struct {
 	reaper   *fencing.Reaper
 	sweeper  *doorbell.Sweeper
 	resets   *doorbell.Sweeper
+	watched  watch // of the upkeep of resets
 	canceled *doorbell.Canceled
 	suspects chan struct{} // holds one token: a process runs one suspect at a time
 

@@ -34,7 +34,8 @@ var branchMutants = []mutant{
 	{"branches: a cancel looks at open steps only", one(settleGo, "if l.Kind == fencing.KindBranchReset {\n\t\tisOpen", "if false {\n\t\tisOpen"), receiptsPkg, "TestCancel_OfABranchReset"},
 	{"branches: an owner's cancel has no fence", one(endGo, "r.id = @run and r.attempt = @attempt::bigint and r.lease_expires_at is not null", "r.id = @run and (r.attempt = @attempt::bigint or true)"), receiptsPkg, "TestCancel_ARequestedOne"},
 	{"branches: cancelled in River and forgotten", one(writeGo, "if !done && !l.Owned {", "if false {"), workersPkg, "TestCancelReset_InRiver"},
-	{"branches: nothing is closed", one(resetReapGo, "closed, cerr := s.closeResets(ctx)", "closed, cerr := 0, ctx.Err()"), workersPkg, "TestDbopsReaper_Closes"},
+	{"branches: nothing is closed", one(resetReapGo, "closed, cerr = s.closeResets(ctx)", "closed, cerr = 0, ctx.Err()"), workersPkg, "TestDbopsReaper_Closes"},
+	{"branches: closed before anybody came", one(resetReapGo, "s.watched.round(err == nil, patience) >= patience", "s.watched.round(err == nil, patience) >= 0"), workersPkg, "TestDbopsReaper_AfterAnOutage"},
 	{"branches: closed while it is fresh", one(resetReapGo, "- @limit::interval", "- 0 * @limit::interval"), workersPkg, "TestDbopsReaper_Closes"},
 
 	{"neon: a refusal of a double fails", one(neonGo, "case found:\n\t\treturn ops, nil\n\tcase refused.status", "case found && false:\n\t\treturn ops, nil\n\tcase refused.status"), neonPkg, "TestIssue_ADoubleThatIsRefused"},
@@ -46,10 +47,13 @@ var branchMutants = []mutant{
 	{"neon: a key in an error", one(neonWireGo, `return strings.ReplaceAll(s, w.cfg.APIKey, "***")`, "return s"), neonPkg, "TestPoll_Gone"},
 	{"neon: issued by whoever", one(neonGo, "if err := r.StillMine(ctx); err != nil {", "if err := r.StillMine(ctx); false {"), neonPkg, "TestIssue_Asks"},
 
+	{"neon: an answer without operations is the end", one(neonGo, "len(answer.Operations) == 0 ||", "false ||"), neonPkg, "TestAnswers_ThatNameNoOperation"},
+	{"neon: any operation will do", one(neonGo, "answer.Operation.ID != op.ID", "false"), neonPkg, "TestAnswers_ThatNameNoOperation"},
+
 	{"pgtemplate: without the lock", one(swapLockGo, "if got {", "if true {"), templatePkg, "TestIssue_NothingWithoutTheLock"},
 	{"pgtemplate: anybody takes the lock", one(swapLockGo, "if err := s.reset.StillMine(ctx); err != nil {", "if err := s.reset.StillMine(ctx); false {"), templatePkg, "TestIssue_NothingWithoutTheLock"},
 	{"pgtemplate: a late one goes on", []edit{{swapLockGo, "if err := r.StillMine(ctx); err != nil {", "if err := r.StillMine(ctx); false {"}, {swapGo, "if err := r.StillMine(ctx); err != nil {", "if err := r.StillMine(ctx); false {"}}, templatePkg, "TestIssue_Refuses"},
-	{"pgtemplate: every database is a branch", one(nameGo, "case slices.Contains(p.protected, r.Target) || ours.MatchString(r.Target):", "case false:"), templatePkg, "TestIssue_Refuses"},
+	{"pgtemplate: every database is a branch", one(nameGo, "case slices.Contains(p.protected, r.Target) || ours.MatchString(r.Target):", "case slices.Contains(p.protected, r.Target) && r.Target == \"\":"), templatePkg, "TestIssue_Refuses"},
 	{"pgtemplate: names in letters", one(nameGo, "len(r.Target) > maxName", "len([]rune(r.Target)) > maxName"), templatePkg, "TestIssue_Refuses"},
 	{"pgtemplate: twice for one run", one(swapGo, "if target.mark.Run == r.RunID {", "if false {"), templatePkg, "TestIssue_TheBranchEquals"},
 	{"pgtemplate: a storm keeps it", one(swapGo, "case !isState(err, \"55006\") && ", "case "), templatePkg, "TestIssue_UnderAStorm"},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -82,6 +83,8 @@ func (p *Provider) Issue(ctx context.Context, r branch.Reset) ([]branch.Operatio
 	err = p.wire.do(ctx, http.MethodPost, branchPath(r)+"/restore", request, &answer)
 	var refused *answerError
 	switch {
+	case err == nil && (len(answer.Operations) == 0 || slices.ContainsFunc(answer.Operations, func(o apiOperation) bool { return o.ID == "" })):
+		return nil, errors.New("the answer of Neon names no operations") // perhaps somebody between us; Find will say
 	case err == nil:
 		return operations(answer.Operations), nil
 	case !errors.As(err, &refused) || classified(err) || refused.status/100 != 4:
@@ -230,6 +233,9 @@ func (p *Provider) Poll(ctx context.Context, r branch.Reset, op branch.Operation
 	}
 	if err != nil {
 		return op, err
+	}
+	if answer.Operation.ID != op.ID {
+		return op, errors.New("the answer of Neon is not about the operation")
 	}
 	return operation(answer.Operation), nil
 }

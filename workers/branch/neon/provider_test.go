@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -279,4 +280,29 @@ func TestFind_AcrossPages(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, found)
 	require.Len(t, ops, 2)
+}
+
+// BR-03: a 200 that names no operation comes from somebody between Neon and us, or means something else: it is not the
+// end of a reset, and not of an operation.
+func TestAnswers_ThatNameNoOperation(t *testing.T) {
+	f := newFake(t)
+	p := provider(t, f)
+	say := "{}"
+	f.before = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodGet && !strings.Contains(r.URL.Path, "/operations/") {
+			return false
+		}
+		_, _ = w.Write([]byte(say))
+		return true
+	}
+	for _, say = range []string{"{}", "null", `{"operations": []}`, `{"operations": [{"status": "finished"}]}`, "<html>", ""} {
+		_, err := p.Issue(t.Context(), reset("run"))
+		require.Error(t, err, say)
+		require.Equal(t, branch.ClassUnknown, class(err), say)
+	}
+	for _, say = range []string{"{}", "null", `{"operation": {"status": "finished"}}`, `{"operation": {"id": "y", "status": "finished"}}`, "<html>"} {
+		op, err := p.Poll(t.Context(), reset("run"), branch.Operation{ID: "x", Status: "running"})
+		require.Error(t, err, say)
+		require.Equal(t, branch.Operation{ID: "x", Status: "running"}, op)
+	}
 }

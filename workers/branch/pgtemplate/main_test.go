@@ -1,6 +1,7 @@
 package pgtemplate_test
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -11,6 +12,10 @@ import (
 func TestMain(m *testing.M) {
 	if os.Getenv(workerURL) != "" {
 		os.Exit(beWorker())
+	}
+	// The stages wait for leases, not for processors. -parallel on the command line still decides.
+	if err := flag.Set("test.parallel", "9"); err != nil {
+		panic(err)
 	}
 	code := m.Run()
 	if code == 0 {

@@ -149,10 +149,20 @@ func TestIssue_UnderAStormOfConnections(t *testing.T) {
 			}
 		})
 	}
-	_, err := w.provider().Issue(t.Context(), w.reset(1))
+	p := w.provider(func(c *pgtemplate.Config) { c.Patience = time.Minute })
+	var late *pgx.Conn // comes when the others have been cut off already, and stays
+	p.OnStage(func(stage string) {
+		if stage == "swap" && late == nil {
+			late, _ = w.connect(w.branch)
+		}
+	})
+	_, err := p.Issue(t.Context(), w.reset(1))
 	stop()
 	storm.Wait()
 	require.NoError(t, err)
+	require.NotNil(t, late)
+	defer late.Close(context.Background())
+	require.Error(t, late.Ping(t.Context()))
 	require.Equal(t, "parent", w.data(w.branch))
 	require.Empty(t, w.leftovers())
 }
@@ -211,4 +221,39 @@ func TestIssue_TwentyBranchesOfOneParent(t *testing.T) {
 		require.NoError(t, errs[i])
 		require.Equal(t, "parent", w.data(name))
 	}
+}
+
+// BR-10: a role that owns branch and parent and may create databases is enough: it cuts off its own sessions, and what is not
+// its to cut off is said and left alone.
+func TestIssue_ByARoleThatIsNoSuperuser(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	role := w.branch + "_owner"
+	w.exec("postgres", `create role "`+role+`" login createdb`)
+	t.Cleanup(func() {
+		for _, name := range []string{w.branch, w.parent} {
+			w.exec("postgres", `alter database "`+name+`" owner to current_user`)
+		}
+		w.exec("postgres", `drop role "`+role+`"`)
+	})
+	for _, name := range []string{w.branch, w.parent} {
+		w.exec("postgres", `alter database "`+name+`" owner to "`+role+`"`)
+	}
+	cfg, err := pgx.ParseConfig(w.admin)
+	require.NoError(t, err)
+	p := w.provider(func(c *pgtemplate.Config) {
+		c.URL, c.Patience = strings.Replace(w.admin, "//"+cfg.User+"@", "//"+role+"@", 1), 500*time.Millisecond
+	})
+	foreign, err := w.connect(w.branch)
+	require.NoError(t, err)
+	defer foreign.Close(context.Background())
+	_, err = p.Issue(t.Context(), w.reset(1))
+	require.Equal(t, branch.ClassLater, class(err), "a superuser's session is not its to end")
+	require.Equal(t, "pg_evict", code(err))
+	require.NoError(t, foreign.Ping(t.Context()))
+	require.Empty(t, w.leftovers())
+	require.NoError(t, foreign.Close(context.Background()))
+	require.Eventually(t, func() bool { _, err = p.Issue(t.Context(), w.reset(2)); return err == nil }, time.Minute, 50*time.Millisecond)
+	require.Equal(t, "parent", w.data(w.branch))
+	require.Empty(t, w.leftovers())
 }

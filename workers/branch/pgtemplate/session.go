@@ -122,9 +122,10 @@ func (s *session) databases(ctx context.Context) (map[string]database, error) {
 	return all, err
 }
 
-// evict cuts off who is connected to a database. It does not wait for them to be gone.
+// evict cuts off who is connected to a database. It does not wait for them to be gone. Autovacuum has no user, makes way
+// by itself, and is not for everybody to end.
 func (s *session) evict(ctx context.Context, name string) error {
-	_, err := s.Exec(ctx, "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1 and pid <> pg_backend_pid()", name)
+	_, err := s.Exec(ctx, "select pg_terminate_backend(pid) from pg_stat_activity where datname = $1 and pid <> pg_backend_pid() and usesysid is not null", name)
 	return err
 }
 
