@@ -91,14 +91,8 @@ func TestSpeed_AForeignFileCostsWhatNoFileCosts(t *testing.T) {
 	}
 }
 
-// A save of 500 kB takes at most twice what a bare UPDATE of the same row takes, at the 99th of 100, both taken in turn.
-// A machine that stood still for a moment in one of them is given another run.
-func TestSpeed_ALargeSaveTakesAtMostTwiceABareUpdate(t *testing.T) {
-	store, a := newStore(t)
-	f, err := store.Create(t.Context(), "ada", desk.NewFile{Content: markdown(t, "")})
-	require.NoError(t, err)
-	// Two texts that do not compress away, in turn.
-	var contents [2]desk.Content
+// largeTexts are two of 500 kB that do not compress away, to be saved in turn.
+func largeTexts(t testing.TB) (contents [2]desk.Content) {
 	for i := range contents {
 		random := rand.New(rand.NewPCG(1, uint64(i)))
 		text := make([]byte, desk.MaxContentCharacters-100)
@@ -107,6 +101,17 @@ func TestSpeed_ALargeSaveTakesAtMostTwiceABareUpdate(t *testing.T) {
 		}
 		contents[i] = markdown(t, string(text))
 	}
+	return contents
+}
+
+// A save of 500 kB takes at most twice what a bare UPDATE of the same row takes, at the 99th of 100, both taken in turn.
+// A machine that stood still for a moment in one of them is given another run.
+func TestSpeed_ALargeSaveTakesAtMostTwiceABareUpdate(t *testing.T) {
+	t.Parallel()
+	store, a := newStore(t)
+	f, err := store.Create(t.Context(), "ada", desk.NewFile{Content: markdown(t, "")})
+	require.NoError(t, err)
+	contents := largeTexts(t)
 	timed := func(n int, do func(i int)) time.Duration {
 		began := time.Now()
 		do(n)
