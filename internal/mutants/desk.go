@@ -98,7 +98,7 @@ var deskMutants = []mutant{
 	{"desk: the rest of a body is left", one(deskRequestGo, "if size <= drainBytes {", "if size <= 0 {"), deskPkg, "Input_TooLargeIsAnswered"},
 	{"desk: refused before it is sent", one(deskRequestGo, "	drain(w, r, MaxBodyBytes)\n", "	_ = w\n"), deskPkg, "Input_RefusalsAre"},
 	{"desk: an empty rev is none", one(deskFilesGo, `SaveID(f.token("expectedRev", false))`, `SaveID(f.text("expectedRev", false))`), deskPkg, "Input_ThatCannot"},
-	{"desk: half a query", one(deskRequestGo, "	if err != nil {\n		f.add(\"query\"", "	if false {\n		f.add(\"query\""), deskPkg, "List_Pages"},
+	{"desk: half a query", one(deskRequestGo, "	if err != nil {\n		f.add(\"query\"", "	if err != nil && false {\n		f.add(\"query\""), deskPkg, "List_Pages"},
 	{"desk: a look at what is no id", one("desk/look.go", "return !fileID.MatchString(string(id)) })", "return false })"), deskPkg, "Store_OddOwners"},
 	{"desk: a foreign file costs more", one(deskSaveGo, "	case !found:\n		return nil, ErrNotFound\n", "	case !found:\n		if err := s.stateOf(ctx, on, owner, v.File); err == nil {\n			return nil, ErrDeleted\n		}\n		var there bool\n		if _, err := first(ctx, on, statement{sql: `select true from desk.file where id = @id::text`}, args{\"id\": v.File}, &there); there && err == nil {\n			_ = s.stateOf(ctx, on, owner, v.File)\n		}\n		return nil, ErrNotFound\n"), deskPkg, "Speed_AForeign"},
 	{"desk: digits are lost", one("desk/canonical.go", "return append(b, n.raw...)", "return append(b, strings.TrimRight(string(n.raw), \"0\")...)"), deskPkg, "Input_IsRead"},
