@@ -12,7 +12,7 @@ import (
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if n := flag.Lookup("test.parallel"); n.Value.String() == n.DefValue {
-		_ = flag.Set("test.parallel", strconv.Itoa(8))
+		_ = flag.Set("test.parallel", strconv.Itoa(6))
 	}
 	os.Exit(m.Run())
 }
