@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -39,6 +41,28 @@ func BenchmarkSave(b *testing.B) {
 				b.RunParallel(func(pb *testing.PB) { one(pb.Next) })
 			})
 		}
+	}
+}
+
+// BenchmarkLargeSave takes a PUT of 500 kB over HTTP and a bare UPDATE of the same row in turn.
+func BenchmarkLargeSave(b *testing.B) {
+	a := newAPI(b)
+	file, contents := a.create(""), largeTexts(b)
+	id := strings.TrimPrefix(file, "/api/desk/files/")
+	var bare, puts []time.Duration
+	for v := int64(1); b.Loop(); v++ {
+		content := string(contents[v%2].JSON())
+		began := time.Now()
+		execSQL(b, a.pool, `update desk.file set content = $2::text::json where id = $1`, id, content)
+		between := time.Now()
+		body := fmt.Sprintf(`{"expectedVersion":%d,"saveId":"s%d","writerId":"tab-1","schemaVersion":1,"content":%s}`, v, v, content)
+		require.Equal(b, http.StatusOK, a.plain(http.MethodPut, file, body))
+		bare, puts = append(bare, between.Sub(began)), append(puts, time.Since(between))
+	}
+	for name, list := range map[string][]time.Duration{"bare": bare, "PUT": puts} {
+		slices.Sort(list)
+		b.ReportMetric(float64(list[len(list)/2].Microseconds())/1000, name+"-p50-ms")
+		b.ReportMetric(float64(list[len(list)*99/100].Microseconds())/1000, name+"-p99-ms")
 	}
 }
 

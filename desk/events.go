@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -16,7 +17,40 @@ const (
 	eventsLife = 5 * time.Minute
 	// maxStreams bounds the streams of a process, each of which asks the database every eventsPeriod.
 	maxStreams = 500
+	// maxStreamsOfUser keeps one user from taking all of them.
+	maxStreamsOfUser = 50
 )
+
+// streams counts those that are open.
+type streams struct {
+	mu  sync.Mutex
+	all int
+	of  map[Owner]int
+}
+
+// open is false where there are enough.
+func (s *streams) open(user Owner) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all >= maxStreams || s.of[user] >= maxStreamsOfUser {
+		return false
+	}
+	if s.of == nil {
+		s.of = map[Owner]int{}
+	}
+	s.all++
+	s.of[user]++
+	return true
+}
+
+func (s *streams) close(user Owner) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all--
+	if s.of[user]--; s.of[user] == 0 {
+		delete(s.of, user)
+	}
+}
 
 // hint says that a version is stored. It carries no content.
 type hint struct {
@@ -45,11 +79,10 @@ func (h *Handler) events(c *call) error {
 	if err := bad.err(); err != nil {
 		return err
 	}
-	if h.streams.Add(1) > maxStreams {
-		h.streams.Add(-1)
+	if !h.streams.open(c.owner) {
 		return &rateError{30 * time.Second}
 	}
-	defer h.streams.Add(-1)
+	defer h.streams.close(c.owner)
 
 	ctx, cancel := context.WithTimeout(c.r.Context(), eventsLife)
 	defer cancel()

@@ -2,6 +2,7 @@ package desk_test
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -98,6 +99,37 @@ func TestEvents_TellOfOwnFilesOnly(t *testing.T) {
 	a.do(http.MethodPut, foreign, put(1, "bobs", "x"), as("bob")).is(http.StatusOK, "")
 	a.save(own, 1, "mine", "two").is(http.StatusOK, "")
 	require.Equal(t, "mine", s.next().Rev)
+}
+
+// One user cannot take all the streams of a process from the others.
+func TestEvents_AreBoundedForEachUser(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t)
+	file := a.create("one")
+	ctx, leave := context.WithCancel(t.Context())
+	defer leave()
+	var open []*http.Response
+	for range desk.MaxStreamsOfUser {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, a.url+"/api/desk/events?files="+strings.TrimPrefix(file, "/api/desk/files/"), nil)
+		require.NoError(t, err)
+		req.Header.Set(userHeader, "ada")
+		res, err := a.http.Do(req)
+		require.NoError(t, err)
+		defer res.Body.Close()
+		require.Equal(t, http.StatusOK, res.StatusCode)
+		open = append(open, res)
+	}
+	events := strings.Replace(file, "files/", "events?files=", 1)
+	res := a.do(http.MethodHead, events, "")
+	require.Equal(t, http.StatusTooManyRequests, res.status)
+	require.Equal(t, "30", res.header.Get("Retry-After"))
+	require.Equal(t, http.StatusOK, a.do(http.MethodHead, events, "", as("bob")).status)
+	leave()
+	for _, r := range open {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}
+	require.Eventually(t, func() bool { return a.do(http.MethodHead, events, "").status == http.StatusOK }, 60*time.Second, 20*time.Millisecond,
+		"what a user has closed is free again")
 }
 
 func TestEvents_RefuseWhatIsNoFile(t *testing.T) {

@@ -23,6 +23,18 @@ func Statements() iter.Seq2[string, string] {
 // PruneBy prunes in pages of another size.
 func (s *Store) PruneBy(ctx context.Context, page int) (int, error) { return s.prune(ctx, page) }
 
+// MaxStreamsOfUser is the bound of streams of one user.
+const MaxStreamsOfUser = maxStreamsOfUser
+
+// Codes is every code of an error that the handler can answer with.
+func Codes() []string {
+	out := []string{"version_conflict", "too_large", "rate_limited", "method_not_allowed", "invalid", "unavailable", "internal"}
+	for _, p := range plain {
+		out = append(out, p.code)
+	}
+	return out
+}
+
 // Limiter is the handler's limiter.
 type Limiter struct{ l *limiter }
 

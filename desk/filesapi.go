@@ -152,16 +152,13 @@ func decodeSave(body *node, ifMatch []string) (v Save, hasContent bool, err erro
 	content := f.get("content")
 	hasContent = content != nil
 	v.ExpectedVersion = f.integer("expectedVersion", MaxVersion)
-	v.ExpectedRev = SaveID(f.text("expectedRev", false))
-	v.ID = SaveID(f.text("saveId", hasContent))
-	v.Writer = WriterID(f.text("writerId", hasContent))
+	v.ExpectedRev = SaveID(f.token("expectedRev", false))
+	v.ID = SaveID(f.token("saveId", hasContent))
+	v.Writer = WriterID(f.token("writerId", hasContent))
 	v.SchemaVersion = int(f.integer("schemaVersion", MaxVersion))
 	v.Metadata = Metadata{Name: f.optionalText("name"), Folder: f.optionalFolder("folderId"), AIContext: f.optionalBool("aiContext")}
 	f.matchVersion(&v, ifMatch)
 	if !hasContent {
-		if v.ID != "" && !token.MatchString(string(v.ID)) {
-			f.add("saveId", string(v.ID), tokenBound)
-		}
 		if v.Metadata.IsZero() {
 			f.add("body", "", "something to save: content, name, folderId or aiContext")
 		}

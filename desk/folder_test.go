@@ -157,7 +157,7 @@ func TestList_Pages(t *testing.T) {
 	a.do(http.MethodDelete, "/api/desk/files/"+made[1], "").is(http.StatusNoContent, "")
 	require.Equal(t, []string{made[1]}, ids("?deleted=true"))
 	require.Len(t, ids(""), 5)
-	for _, bad := range []string{"?page=0", "?page=-1", "?page=1000001", "?pageSize=0", "?pageSize=201", "?pageSize=1.5", "?type=", "?type=x", "?type=record&type=markdown", "?tpye=record", "?deleted=1", "?page=99999999999999999999"} {
+	for _, bad := range []string{"?page=0", "?page=-1", "?page=1000001", "?pageSize=0", "?pageSize=201", "?pageSize=1.5", "?type=", "?type=x", "?type=record&type=markdown", "?tpye=record", "?deleted=1", "?deleted=%zz", "?deleted=true;type=record", "?page=99999999999999999999"} {
 		a.get("/api/desk/files"+bad).is(http.StatusBadRequest, "invalid")
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	_ "embed"
@@ -97,7 +96,7 @@ type Handler struct {
 	store   *Store
 	limiter *limiter
 
-	streams   atomic.Int64
+	streams   streams
 	closing   chan struct{}
 	closeOnce sync.Once
 }

@@ -70,6 +70,9 @@ func TestInput_ThatCannotBeStoredIsRefused(t *testing.T) {
 		{"a folder's id", `{"folderId":"fld_xyz"}`, "folderId"},
 		{"a save id with a slash", put(1, "a/b", "two"), "saveId"},
 		{"a long save id", put(1, strings.Repeat("a", 65), "two"), "saveId"},
+		{"a rev that is empty", strings.Replace(put(1, "s", "two"), `"saveId"`, `"expectedRev":"","saveId"`, 1), "expectedRev"},
+		{"a rev with a slash", strings.Replace(put(1, "s", "two"), `"saveId"`, `"expectedRev":"a/b","saveId"`, 1), "expectedRev"},
+		{"a writer beside a name", `{"name":"x","writerId":"a b"}`, "writerId"},
 		{"no save id", strings.Replace(put(1, "s", "two"), `"saveId":"s",`, "", 1), "saveId"},
 		{"no writer", strings.Replace(put(1, "s", "two"), `"writerId":"tab-1",`, "", 1), "writerId"},
 		{"no schema", strings.Replace(put(1, "s", "two"), `"schemaVersion":1,`, "", 1), "schemaVersion"},
@@ -169,6 +172,48 @@ func TestInput_TooLargeIsAnsweredWhenAllOfItIsSent(t *testing.T) {
 	require.NoError(t, res.Body.Close())
 	require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
 	require.True(t, res.Close)
+}
+
+// So it is for what is refused before its body is looked at: a browser that has sent half of a large save when it is
+// told to sign in must see that, and not a fault of the network, after which it would send all of it again.
+func TestInput_RefusalsAreAnsweredWhenAllOfItIsSent(t *testing.T) {
+	t.Parallel()
+	limited := newAPI(t)
+	file := limited.create("one")
+	for what, r := range map[string]struct {
+		user, path, head string
+		status           int
+	}{
+		"nobody":                  {"", file, "", 401},
+		"a viewer":                {"viewer", file, "", 403},
+		"no such path":            {"ada", "/api/desk/nothing", "", 404},
+		"a sender who asks first": {"", file, "Expect: 100-continue\r\n", 401},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			conn, err := net.Dial("tcp", strings.TrimPrefix(limited.url, "http://"))
+			require.NoError(t, err)
+			defer conn.Close()
+			half := strings.Repeat(" ", 700<<10)
+			_, err = fmt.Fprintf(conn, "PUT %s HTTP/1.1\r\nHost: x\r\n%s: %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n",
+				r.path, userHeader, r.user, r.head, 2*len(half))
+			require.NoError(t, err)
+			if r.head == "" {
+				_, err = conn.Write([]byte(half))
+				require.NoError(t, err)
+				require.NoError(t, conn.SetReadDeadline(time.Now().Add(300*time.Millisecond)))
+				_, err = conn.Read(make([]byte, 1))
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded, "it waits for the rest")
+				_, err = conn.Write([]byte(half))
+				require.NoError(t, err)
+			}
+			require.NoError(t, conn.SetReadDeadline(time.Now().Add(60*time.Second)))
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			require.Equal(t, r.status, res.StatusCode)
+		})
+	}
 }
 
 func TestInput_OfAnotherContentTypeIs415(t *testing.T) {

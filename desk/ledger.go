@@ -80,8 +80,11 @@ func (s *Store) prune(ctx context.Context, page int) (pruned int, err error) {
 const pruneEvery = 6 * time.Hour
 
 // Keep prunes the ledger now and then until ctx ends. One process that does so is enough, and none is no danger: the
-// ledger only grows. Faults are logged.
+// ledger only grows. Faults are logged; a nil logger is slog.Default().
 func (s *Store) Keep(ctx context.Context, logger *slog.Logger) {
+	if logger == nil {
+		logger = slog.Default()
+	}
 	timer := time.NewTimer(rand.N(pruneEvery))
 	defer timer.Stop()
 	for {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -66,12 +67,26 @@ func (c *call) read() ([]byte, error) {
 	}
 	size := max(c.r.ContentLength, int64(len(raw)))
 	if size <= drainBytes {
-		// The deadline ends a client that sends slowly for ever; a writer that has none is bounded by the server's.
-		_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(drainTime))
-		n, _ := io.Copy(io.Discard, io.LimitReader(c.r.Body, drainBytes)) // the answer is the same
-		size = max(size, int64(len(raw))+n)
+		size = max(size, int64(len(raw))+drain(c.w, c.r, drainBytes))
 	}
 	return nil, &TooLargeError{Field: "body", Size: size, Unit: "bytes", Bound: MaxBodyBytes}
+}
+
+// drain reads what is left of a body and throws it away. The deadline ends a client that sends slowly for ever; a writer
+// that has none is bounded by the server's.
+func drain(w http.ResponseWriter, r *http.Request, most int64) int64 {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTime))
+	n, _ := io.Copy(io.Discard, io.LimitReader(r.Body, most)) // the answer is the same
+	return n
+}
+
+// drainRefused does so for a request that is refused before its body was read. A sender that asks first, by Expect, has
+// not begun.
+func drainRefused(w http.ResponseWriter, r *http.Request) {
+	if r.Body == nil || r.Body == http.NoBody || r.ContentLength > MaxBodyBytes || r.Header.Get("Expect") != "" {
+		return
+	}
+	drain(w, r, MaxBodyBytes)
 }
 
 // fields reads the members of a body one by one and collects what is wrong with them.
@@ -92,6 +107,15 @@ func (f *fields) text(name string, must bool) string {
 		return ""
 	}
 	return n.text
+}
+
+// token is a member that is an id of a writer's own: of a save, or of the writer.
+func (f *fields) token(name string, must bool) string {
+	v := f.text(name, must)
+	if n := f.get(name); n.is(text) && !token.MatchString(v) {
+		f.add(name, v, tokenBound)
+	}
+	return v
 }
 
 // optionalText is a member that is a text, or not there.
@@ -140,7 +164,11 @@ func (f *fields) integer(name string, most int64) int64 {
 // query reads the parameters of a list. Unknown ones are refused: a filter that is misspelled would show too much.
 func (c *call) query(f *faults, known ...string) map[string]string {
 	out := map[string]string{}
-	for name, values := range c.r.URL.Query() {
+	all, err := url.ParseQuery(c.r.URL.RawQuery)
+	if err != nil {
+		f.add("query", c.r.URL.RawQuery, "names and values, URI-encoded, with & between them")
+	}
+	for name, values := range all {
 		switch {
 		case !slices.Contains(known, name):
 			f.add(name, values[0], "absent; known are "+strings.Join(known, ", "))

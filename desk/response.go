@@ -154,17 +154,22 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if f := failureOf(err); f.status >= http.StatusInternalServerError {
 		h.cfg.Logger.ErrorContext(r.Context(), "Desk: a request failed", "method", r.Method, "status", f.status, "error", err)
 	}
-	Refuse(w, err)
+	Refuse(w, r, err)
 }
 
 // Refuse answers with an error of this package in the API's envelope. It is for what stands in front of a Handler, such
-// as authentication: ErrUnauthenticated and ErrForbidden. Any other error is a 500 without details.
-func Refuse(w http.ResponseWriter, err error) {
+// as authentication: ErrUnauthenticated and ErrForbidden. Any other error is a 500 without details. A body that was not
+// read is read first, up to what a Handler takes, so that a browser that still sends it sees the answer and not a
+// connection that was reset.
+func Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	var (
 		limited *rateError
 		method  *methodError
 		f       = failureOf(err)
 	)
+	if f.status != http.StatusRequestEntityTooLarge && f.status != http.StatusRequestTimeout { // those have read it
+		drainRefused(w, r)
+	}
 	switch {
 	case errors.As(err, &limited):
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(limited.wait.Seconds()))))

@@ -26,7 +26,8 @@ type Save struct {
 	// ExpectedRev is the save that made that version. Where it is given it must be the stored one too, so that a backup
 	// that was restored to the same number is told apart. Empty: not compared.
 	ExpectedRev SaveID
-	// SchemaVersion is the form of the content that the writer knows.
+	// SchemaVersion is the form of the content that the writer knows. It is required: any but SchemaVersion is
+	// ErrSchemaOutdated.
 	SchemaVersion int
 	Content       Content
 	// Metadata is written with the content; the zero value leaves it alone.
@@ -57,6 +58,9 @@ func (v *Save) validate() error {
 	}
 	if v.ExpectedVersion < 1 || v.ExpectedVersion > MaxVersion {
 		f.add("expectedVersion", strconv.FormatInt(v.ExpectedVersion, 10), fmt.Sprintf("an integer from 1 to %d", MaxVersion))
+	}
+	if v.SchemaVersion < 1 {
+		f.add("schemaVersion", strconv.Itoa(v.SchemaVersion), "a positive integer; this server writes "+strconv.Itoa(SchemaVersion))
 	}
 	if v.Content.IsZero() && v.SchemaVersion == SchemaVersion {
 		f.add("content", "", "there")
@@ -117,7 +121,8 @@ func (s *Store) Save(ctx context.Context, owner Owner, v Save) (*Saved, error) {
 	return s.save(ctx, s.pool, owner, v)
 }
 
-// SaveTx is Save in the caller's transaction. The file is locked until the transaction ends: keep that short.
+// SaveTx is Save in the caller's transaction. The file is locked until the transaction ends: keep that short. A folder
+// that is deleted in the very moment of the save is ErrFolderNotFound too, and then the transaction can only roll back.
 func (s *Store) SaveTx(ctx context.Context, tx pgx.Tx, owner Owner, v Save) (*Saved, error) {
 	return s.save(ctx, tx, owner, v)
 }

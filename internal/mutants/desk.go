@@ -96,6 +96,11 @@ var deskMutants = []mutant{
 	{"desk: compressed bodies", one(deskRequestGo, ` || len(c.r.Header.Values("Content-Encoding")) > 0`, ""), deskPkg, "Input_OfAnother"},
 	{"desk: a body that ends early", one(deskRequestGo, "	if err != nil {\n		return nil, fmt.Errorf(\"%w: %w\", errIncomplete, err)\n	}\n", ""), deskPkg, "Input_BodyThatEnds"},
 	{"desk: the rest of a body is left", one(deskRequestGo, "if size <= drainBytes {", "if size <= 0 {"), deskPkg, "Input_TooLargeIsAnswered"},
+	{"desk: refused before it is sent", one(deskRequestGo, "	drain(w, r, MaxBodyBytes)\n", "	_ = w\n"), deskPkg, "Input_RefusalsAre"},
+	{"desk: an empty rev is none", one(deskFilesGo, `SaveID(f.token("expectedRev", false))`, `SaveID(f.text("expectedRev", false))`), deskPkg, "Input_ThatCannot"},
+	{"desk: half a query", one(deskRequestGo, "	if err != nil {\n		f.add(\"query\"", "	if err != nil && false {\n		f.add(\"query\""), deskPkg, "List_Pages"},
+	{"desk: a look at what is no id", one("desk/look.go", "return !fileID.MatchString(string(id)) })", "return false })"), deskPkg, "Store_OddOwners"},
+	{"desk: a foreign file costs more", one(deskSaveGo, "	case !found:\n		return nil, ErrNotFound\n", "	case !found:\n		if err := s.stateOf(ctx, on, owner, v.File); err == nil {\n			return nil, ErrDeleted\n		}\n		var there bool\n		if _, err := first(ctx, on, statement{sql: `select true from desk.file where id = @id::text`}, args{\"id\": v.File}, &there); there && err == nil {\n			_ = s.stateOf(ctx, on, owner, v.File)\n		}\n		return nil, ErrNotFound\n"), deskPkg, "Speed_AForeign"},
 	{"desk: digits are lost", one("desk/canonical.go", "return append(b, n.raw...)", "return append(b, strings.TrimRight(string(n.raw), \"0\")...)"), deskPkg, "Input_IsRead"},
 
 	// Requests.
@@ -104,6 +109,8 @@ var deskMutants = []mutant{
 	{"desk: no limit of requests", one(deskHandlerGo, "wait > 0 {", "wait > 1e18 {"), deskPkg, "Limiter_Answers"},
 	{"desk: refused requests count", one(deskLimiterGo, "r.CancelAt(now)", "_ = now"), deskPkg, "Limiter_Lets"},
 	{"desk: a limiter without bound", one(deskLimiterGo, "if l.recent.Len() >= l.maxUsers {", "if false {"), deskPkg, "Limiter_Lets"},
+	{"desk: all streams for one user", one("desk/events.go", " || s.of[user] >= maxStreamsOfUser", ""), deskPkg, "Events_AreBounded"},
+	{"desk: a closed stream counts", one("desk/events.go", "	s.all--\n	if s.of[user]--; s.of[user] == 0 {", "	s.all--\n	if s.of[user] == 0 {"), deskPkg, "Events_AreBounded"},
 	{"desk: a browser that leaves", one(deskHandlerGo, "context.WithoutCancel(c.r.Context())", "c.r.Context()"), deskPkg, "Speed_AClient"},
 	{"desk: a save touches an index", one(deskSQL, "create index file_folder_idx", "create index file_updated_idx on desk.file (updated_at);\ncreate index file_folder_idx"), deskPkg, "Speed_SavesAreHOT"},
 	{"desk: viewers write", one("internal/ui/protect.go", "if user.Viewer {", "if user.Viewer && !isDesk(r) {"), uiPkg, "Desk_Viewers"},

@@ -59,5 +59,5 @@ func (s *Server) refuseNobody(w http.ResponseWriter, r *http.Request) {
 	if _, proxy := s.cfg.Auth.(*ProxyAuth); !proxy {
 		w.Header().Set("WWW-Authenticate", basicChallenge)
 	}
-	desk.Refuse(w, desk.ErrUnauthenticated)
+	desk.Refuse(w, r, desk.ErrUnauthenticated)
 }

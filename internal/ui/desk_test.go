@@ -110,7 +110,9 @@ func TestDesk_ADocumentsPageIsItsOwners(t *testing.T) {
 	require.Equal(t, "private, no-cache", res.Header.Get("Cache-Control"))
 	require.NotContains(t, res.body, "data-viewer")
 	require.Equal(t, http.StatusNotFound, s.get(page, bob).StatusCode)
-	require.Equal(t, http.StatusNotFound, s.get("/files/fil_x", ada).StatusCode)
+	for _, odd := range []string{"fil_x", "%00", "fil_0123456789a%ff", "%F0%9F%98%80"} {
+		require.Equal(t, http.StatusNotFound, s.get("/files/"+odd, ada).StatusCode, odd)
+	}
 	require.Equal(t, http.StatusBadRequest, s.post("/files", ada).StatusCode, "of no type")
 	require.Equal(t, http.StatusForbidden, s.post("/files", bob).StatusCode)
 	require.NotContains(t, s.get("/files", bob).body, "New record")

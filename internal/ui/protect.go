@@ -109,7 +109,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, sentence string)
 		return
 	}
 	if isDesk(r) {
-		desk.Refuse(w, desk.ErrForbidden)
+		desk.Refuse(w, r, desk.ErrForbidden)
 		return
 	}
 	s.pages.fail(w, r, &pageError{status: http.StatusForbidden, sentence: sentence})
@@ -132,7 +132,7 @@ func (s *Server) recoverPanics(next http.Handler) http.Handler {
 			switch {
 			case seen.status != 0:
 			case isDesk(r):
-				desk.Refuse(w, errPanic)
+				desk.Refuse(w, r, errPanic)
 			default:
 				s.pages.fail(w, r, &pageError{status: http.StatusInternalServerError, sentence: somethingBroke})
 			}

@@ -144,11 +144,15 @@ func (o *office) config(t *testing.T) workerstest.ChannelConfig {
 // process's channel is closed.
 func TestRunChannel_AnIdempotentChannelSendsEachPartOnce(t *testing.T) {
 	t.Parallel()
-	o := newOffice()
-	workerstest.RunChannel(t, o.config(t))
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.closed != o.opened {
-		t.Errorf("%d channels were opened, and %d closed", o.opened, o.closed)
-	}
+	workerstest.RunChannelParts(t, func(t *testing.T) workerstest.ChannelConfig {
+		o := newOffice()
+		t.Cleanup(func() {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			if o.closed != o.opened {
+				t.Errorf("%d channels were opened, and %d closed", o.opened, o.closed)
+			}
+		})
+		return o.config(t)
+	})
 }

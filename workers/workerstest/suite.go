@@ -44,7 +44,12 @@ func newSuite(sub subject) (*suite, error) {
 // run runs every scenario as a subtest, one after the other.
 func (s *suite) run(t *testing.T) {
 	t.Helper()
-	for _, sc := range s.scenarios() {
+	s.runAll(t, s.scenarios())
+}
+
+func (s *suite) runAll(t *testing.T, list []scenario) {
+	t.Helper()
+	for _, sc := range list {
 		t.Run(sc.name, func(t *testing.T) {
 			if err := s.play(t.Context(), sc); err != nil {
 				t.Error(err)

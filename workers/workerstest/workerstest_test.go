@@ -141,5 +141,5 @@ func (s *shop) config() workerstest.Config[order] {
 
 func TestRun_AKindThatBehavesPasses(t *testing.T) {
 	t.Parallel()
-	workerstest.Run(t, newShop(t).config())
+	workerstest.RunParts(t, func(t *testing.T) workerstest.Config[order] { return newShop(t).config() })
 }
