@@ -32,5 +32,5 @@ func TestBundle_TheSessionIsSmall(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	t.Logf("%d bytes, %d gzipped", len(code), out.Len())
-	require.Less(t, out.Len(), 10<<10)
+	require.Less(t, out.Len(), 9000)
 }

@@ -29,3 +29,6 @@ export function hashOf(content: unknown): string {
   }
   return last!.hash!;
 }
+
+/** The JSON of an object and its content. */
+export const withContent = (head: object, content: unknown): string => JSON.stringify(head).slice(0, -1) + ',"content":' + textOf(content) + "}";
