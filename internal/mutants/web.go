@@ -9,6 +9,7 @@ const (
 	webJudge     = "web/session/judge.ts"
 	webDrafts    = "web/session/drafts.ts"
 	webWriter    = "web/session/writer.ts"
+	webHTTP      = "web/session/http.ts"
 	webRecord    = "web/session/kinds/record.ts"
 	webBehaviour = "SessionCore_Behaviours"
 	webRandom    = "SessionCore_RandomLives"
@@ -43,7 +44,10 @@ var webMutants = []mutant{
 
 	// The adapters.
 	{"session: no lock of the writer", one(webWriter, "? await hold(env, writer) : null", "? ((await hold(env, writer)) ?? (() => undefined)) : null"), webPkg, webBehaviour},
-	{"session: a later edit's slot is deleted", one(webDrafts, "(slot?.draft && slot.draft.seq > seq)", "(slot?.draft && slot.draft.seq < 0)"), webPkg, webBehaviour},
+	{"session: a later edit's slot is deleted", one(webDrafts, "later! > seq", "later! < 0"), webPkg, webBehaviour},
+	{"session: a large body is cut within a character", one(webHTTP, "end++; //", "end += 0; //"), webPkg, webBehaviour},
+	{"session: what another wrote is not read before it is deleted", one(webDrafts, "text === this.last?.text", "!!this.last"), webPkg, webBehaviour},
+	{"session: a key of others stops all", one(webDrafts, "attempt(() => key.slice(this.mine.length).split(\"/\").map(decodeURIComponent)) ?? []", "key.slice(this.mine.length).split(\"/\").map(decodeURIComponent)"), webPkg, webBehaviour},
 	{"session: an unreadable slot is deleted", one(webDrafts, "if (!slot?.unreadable && ", "if ("), webPkg, webBehaviour},
 	{"session: drafts of all users", one(webDrafts, `this.mine = prefix + encodeURIComponent(user) + "/";`, `this.mine = prefix + user + "/";`), webPkg, webBehaviour},
 	{"session: the bundle is stale", one(webJudge, "45_000", "45_001"), webPkg, "Bundle_TheCommitted"},

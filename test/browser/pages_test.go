@@ -182,10 +182,19 @@ func TestBrowser_AKeyIsCheapInALargeDocument(t *testing.T) {
 		all.sort((a, b) => a - b); return all[all.length / 2]; })()`)
 	t.Logf("half of the keys at 490 kB took less than %.3f ms", took)
 	require.Less(t, took, 4.0)
-	write := js[float64](b, `(() => { const began = performance.now(); weirSession.dispatch({type: "hide"}); return performance.now() - began; })()`)
-	t.Logf("draft and save of 490 kB: %.1f ms", write)
+	// What is not on a key: a draft, and a save. Its longest task may be in the way of the next key.
+	tasks := b.longestTasks(func() {
+		b.flush()
+		b.phase("clean")
+	})
+	t.Logf("draft and save of 490 kB: the longest tasks took %.1f and %.1f ms of the processor", tasks[0], tasks[1])
+	require.Contains(t, s.stored(id), "yyyyy")
+	// A large body is made into bytes piece by piece: no character is cut.
+	many := strings.Repeat("x\U0001f600", 60_000)
+	b.run(`weirSession.edit({text: "x\u{1f600}".repeat(60_000)})`)
 	b.flush()
 	b.phase("clean")
+	require.True(t, text(many) == s.stored(id), "the same text")
 	s.set(func() { s.puts = nil })
 	b.run("for (let i = 0; i < 10_000; i++) weirSession.edit({text: 'edit ' + i})")
 	b.phase("clean")

@@ -23,6 +23,8 @@ const prefix = "weir.draft/";
 export class Drafts {
   private mirror: Mirror;
   private mine: string;
+  /** What was written last. */
+  private last: { text: string; seq: number } | undefined;
 
   constructor(
     private env: Environment,
@@ -41,9 +43,11 @@ export class Drafts {
   /** Writes a slot, and says whether it is there. An old value stays when there is no room for the new one. */
   write(draft: Omit<Draft<unknown>, "savedAt">): Keeping {
     if (!this.env.local) return "unavailable";
-    const { content, ...head } = draft;
-    const text = withContent({ ...head, savedAt: this.env.now() }, content);
+    const { content, base, ...head } = draft;
+    const { content: was, ...version } = base;
+    const text = '{"base":' + withContent(version, was) + "," + withContent({ ...head, savedAt: this.env.now() }, content).slice(1);
     const key = this.key(draft.file, draft.writer);
+    this.last = { text, seq: draft.seq };
     void this.mirror.put(key, text);
     try {
       this.env.local.setItem(key, text);
@@ -55,8 +59,13 @@ export class Drafts {
 
   /** Deletes a slot, unless it holds a later edit than seq. */
   clear(file: string, writer: string, seq: number): void {
-    const slot = this.now(file, writer);
-    if (!slot?.unreadable && !(slot?.draft && slot.draft.seq > seq)) this.drop(this.key(file, writer));
+    const key = this.key(file, writer);
+    const text = this.raw(key);
+    // What this tab wrote itself need not be read to be known: that takes as long as the document is large.
+    const own = text !== null && text === this.last?.text;
+    const slot = own ? null : this.look(key, text);
+    const later = own ? this.last!.seq : slot?.draft?.seq;
+    if (!slot?.unreadable && !(later! > seq)) this.drop(key);
   }
 
   drop(key: string): void {
@@ -90,7 +99,11 @@ export class Drafts {
     return (await this.all(file)).find((s) => s.key === key) ?? null;
   }
 
-  private look(key: string, text: string | null = attempt(() => this.env.local?.getItem(key))): Slot | null {
+  private raw(key: string): string | null {
+    return attempt(() => this.env.local?.getItem(key));
+  }
+
+  private look(key: string, text = this.raw(key)): Slot | null {
     const [file, writer] = attempt(() => key.slice(this.mine.length).split("/").map(decodeURIComponent)) ?? [];
     if (text === null || !writer) return null; // a key that is no slot's is somebody else's
     const slot: Slot = { key, file, writer, text };
