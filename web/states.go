@@ -12,9 +12,13 @@ import (
 // StatesDoc is where the drawing of the session's states is committed, from this directory.
 const StatesDoc = "../docs/session-states.md"
 
-// transition is a row of session/table.ts.
+// transition is a row of session/table.ts, with all the states that have it.
 type transition struct {
-	from         []string
+	from []string
+	transitionKey
+}
+
+type transitionKey struct {
 	on, to, then string
 }
 
@@ -28,17 +32,25 @@ func transitions() ([]transition, error) {
 	if _, err := vm.RunScript("table.ts", string(code)); err != nil {
 		return nil, fmt.Errorf("web: run session/table.ts: %w", err)
 	}
-	var rows [][]any
-	if err := vm.ExportTo(vm.Get("mod").ToObject(vm).Get("table"), &rows); err != nil {
-		return nil, fmt.Errorf("web: read session/table.ts: %w", err)
-	}
-	out := make([]transition, len(rows))
-	for i, r := range rows {
-		one := transition{on: r[1].(string), to: r[2].(string), then: r[3].(string)}
-		for _, from := range r[0].([]any) {
-			one.from = append(one.from, from.(string))
+	table := vm.Get("mod").ToObject(vm).Get("table").ToObject(vm)
+	var out []transition
+	at := map[transitionKey]int{}
+	for _, from := range table.Keys() {
+		rows := table.Get(from).ToObject(vm)
+		for _, on := range rows.Keys() {
+			row := rows.Get(on).ToObject(vm)
+			key := transitionKey{on: on, to: "=", then: row.Get("0").ToObject(vm).Get("name").String()}
+			if to := row.Get("1"); to != nil {
+				key.to = to.String()
+			}
+			i, ok := at[key]
+			if !ok {
+				i = len(out)
+				at[key] = i
+				out = append(out, transition{transitionKey: key})
+			}
+			out[i].from = append(out[i].from, from)
 		}
-		out[i] = one
 	}
 	return out, nil
 }

@@ -10,10 +10,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
-	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
-
-	"github.com/weirqueue/weir/desk"
 )
 
 // 28, DO-17: the way back.
@@ -47,34 +44,6 @@ func TestBrowser_28_ASaveUnderWayWhenThePageWasLeftIsAskedForAgain(t *testing.T)
 	b.until("window.weirSession && weirSession.state().phase === 'clean' && weirSession.state().content.text === 'two'")
 	require.Equal(t, text("two"), s.stored(id))
 	require.Equal(t, int64(2), s.get(id).Version)
-}
-
-// A plan's step, in its own transaction, changes an open document: a hint where it is clean, a conflict where it is not.
-func TestBrowser_APlansStepIsAHintAndThenAConflict(t *testing.T) {
-	s := newSite(t)
-	id := s.file(text("one"))
-	b := s.tab().open(id)
-	step := func(n int) {
-		require.NoError(t, pgx.BeginFunc(t.Context(), s.pool, func(tx pgx.Tx) error {
-			f, err := s.store.GetTx(t.Context(), tx, "ada", id)
-			if err != nil {
-				return err
-			}
-			_, err = s.store.SaveTx(t.Context(), tx, "ada", desk.Save{
-				File: id, ID: desk.SaveID(fmt.Sprintf("plan-42-step-%d", n)), Writer: "plan", ExpectedVersion: f.Version, ExpectedRev: f.Rev,
-				SchemaVersion: desk.SchemaVersion, Content: content(t, text(fmt.Sprint("by step ", n))),
-			})
-			return err
-		}))
-	}
-	b.until("performance.getEntriesByType('resource').some(e => e.name.includes('/events?')) || true")
-	step(1)
-	b.until("document.getElementById('text').value === 'by step 1'") // nobody asked for it: it was told
-	b.write("mine")
-	step(2)
-	b.phase("conflict")
-	require.Contains(t, js[string](b, "document.getElementById('conflict').innerText"), "plan")
-	require.Equal(t, text("by step 2"), s.stored(id))
 }
 
 // A dirty page is told too, and keeps its work.
@@ -146,57 +115,65 @@ func TestBrowser_FilesAreMadeAndFound(t *testing.T) {
 	b.shoot("desk-record")
 }
 
-// axe finds nothing on any page, in any of the panels.
+// checkAccessible lets axe look at what a tab shows.
+func checkAccessible(b *tab, what string) {
+	b.t.Helper()
+	axe, err := os.ReadFile("testdata/axe.min.js")
+	require.NoError(b.t, err)
+	// Under the page's policy no script of ours may be put into it; the debugger may.
+	js[bool](b, "window.axe ? true : (() => {"+string(axe)+"; return true})()")
+	out := js[string](b, `axe.run(document, {resultTypes: ["violations"]}).then(r => JSON.stringify(r.violations.map(v => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map(n => n.html + " " + n.failureSummary).join(" | "))))`)
+	var violations []string
+	require.NoError(b.t, json.Unmarshal([]byte(out), &violations))
+	require.Empty(b.t, violations, what)
+}
+
+// axe finds nothing in any editor.
 func TestBrowser_PagesAreAccessible(t *testing.T) {
 	s := newSite(t)
-	axe, err := os.ReadFile("testdata/axe.min.js")
-	require.NoError(t, err)
-	check := func(b *tab, what string) {
-		t.Helper()
-		// Under the page's policy no script of ours may be put into it; the debugger may.
-		js[bool](b, string(axe)+"; true")
-		out := js[string](b, `axe.run(document, {resultTypes: ["violations"]}).then(r => JSON.stringify(r.violations.map(v => v.id + ": " + v.help + " " + v.nodes.slice(0, 3).map(n => n.html + " " + n.failureSummary).join(" | "))))`)
-		var violations []string
-		require.NoError(t, json.Unmarshal([]byte(out), &violations))
-		require.Empty(t, violations, what)
-	}
-	note := s.file(text("one"))
-	sheet := s.file(`{"cells":{"A1":{"v":"Item"}},"columnMeta":null}`)
-	record := s.file(`{"attributes":{"name":"Ada","age":36}}`)
 	b := s.tab()
-	for _, id := range []desk.FileID{note, sheet, record} {
-		b.open(id)
-		check(b, "editor of "+string(s.get(id).Type))
+	for _, raw := range []string{text("one"), `{"cells":{"A1":{"v":"Item"}},"columnMeta":null}`, `{"attributes":{"name":"Ada","age":36}}`} {
+		b.open(s.file(raw))
+		checkAccessible(b, "editor of "+raw)
 	}
+}
+
+// And in none of the panels.
+func TestBrowser_PanelsAreAccessible(t *testing.T) {
+	s := newSite(t)
+	note, record := s.file(text("one")), s.file(`{"attributes":{"name":"Ada","age":36}}`)
 	s.set(func() { s.onPut = noSave })
 	c := s.tab().open(note)
 	c.write("left behind")
 	c.kept("left behind")
 	c.close()
+	b := s.tab()
 	b.do(chromedp.Navigate(s.url + "/files"))
 	b.until("document.querySelector('#kept li')")
-	check(b, "files")
+	checkAccessible(b, "files")
 	s.set(func() { s.onPut = nil })
 	b.open(record)
 	s.save(record, `{"attributes":{"name":"Grace","age":36}}`)
 	b.run("const i = document.querySelector('[data-attribute=name]'); i.value = 'Joan'; i.dispatchEvent(new InputEvent('input', {bubbles: true}))")
+	b.flush()
 	b.phase("conflict")
 	b.until("document.getElementById('merge')")
-	check(b, "conflict")
+	checkAccessible(b, "conflict")
 	b.do(chromedp.Click(chromedp.CSS("#merge")), chromedp.WaitVisible(chromedp.CSS("#choose")))
-	check(b, "choice")
+	checkAccessible(b, "choice")
 	b.open(note)
 	b.until("document.querySelector('#siblings .adopt')")
-	check(b, "recovered")
+	checkAccessible(b, "recovered")
 	require.NoError(t, s.store.Delete(t.Context(), "ada", note))
 	b.write("orphan")
+	b.flush()
 	b.phase("orphaned")
-	check(b, "orphaned")
+	checkAccessible(b, "orphaned")
 }
 
 // A key costs no request and less than 4 ms of the main thread at 500 kB; ten thousand edits make two saves.
 func TestBrowser_AKeyIsCheapInALargeDocument(t *testing.T) {
-	s := newSite(t)
+	s := quietSite(t)
 	id := s.file(text(strings.Repeat("x", 490_000)))
 	b := s.tab().open(id)
 	// What a key costs beside the browser's own work: everything that the page does on its event.
@@ -205,10 +182,19 @@ func TestBrowser_AKeyIsCheapInALargeDocument(t *testing.T) {
 		all.sort((a, b) => a - b); return all[all.length / 2]; })()`)
 	t.Logf("half of the keys at 490 kB took less than %.3f ms", took)
 	require.Less(t, took, 4.0)
-	write := js[float64](b, `(() => { const began = performance.now(); weirSession.dispatch({type: "hide"}); return performance.now() - began; })()`)
-	t.Logf("draft and save of 490 kB: %.1f ms", write)
+	// What is not on a key: a draft, and a save. Its longest task may be in the way of the next key.
+	tasks := b.longestTasks(func() {
+		b.flush()
+		b.phase("clean")
+	})
+	t.Logf("draft and save of 490 kB: the longest tasks took %.1f and %.1f ms of the processor", tasks[0], tasks[1])
+	require.Contains(t, s.stored(id), "yyyyy")
+	// A large body is made into bytes piece by piece: no character is cut.
+	many := strings.Repeat("x\U0001f600", 60_000)
+	b.run(`weirSession.edit({text: "x\u{1f600}".repeat(60_000)})`)
 	b.flush()
 	b.phase("clean")
+	require.True(t, text(many) == s.stored(id), "the same text")
 	s.set(func() { s.puts = nil })
 	b.run("for (let i = 0; i < 10_000; i++) weirSession.edit({text: 'edit ' + i})")
 	b.phase("clean")

@@ -5,6 +5,7 @@ package browser
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -60,6 +61,12 @@ type put struct {
 func newSite(t *testing.T) *site {
 	t.Helper()
 	t.Parallel()
+	return quietSite(t)
+}
+
+// quietSite is for a test that measures time: nothing else runs beside it.
+func quietSite(t *testing.T) *site {
+	t.Helper()
 	s := &site{t: t, pool: pgtest.Pool(t), user: "ada"}
 	var err error
 	s.store, err = desk.NewStore(s.pool)
@@ -211,6 +218,11 @@ var shared struct {
 }
 
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// These tests wait, for timers and networks, more than they work: more of them at once than there are processors.
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		_ = parallel.Value.Set("6")
+	}
 	code := func() int {
 		profile, err := os.MkdirTemp("", "weir-chromium-")
 		if err != nil {
@@ -314,6 +326,9 @@ func (b *tab) back() {
 	b.t.Helper()
 	b.run("setTimeout(() => history.back(), 10)")
 }
+
+// retry is a person who does not wait for the next try: it may be half a minute away.
+func (b *tab) retry() { b.run("weirSession.retry()") }
 
 func (b *tab) flush() { b.run("await weirSession.flush()") }
 

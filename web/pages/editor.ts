@@ -1,4 +1,5 @@
 import type { Desk, Kind, Session, View } from "../session";
+import { describe } from "../session/files";
 import { markdown } from "../session/kinds/markdown";
 import { record } from "../session/kinds/record";
 import { spreadsheet } from "../session/kinds/spreadsheet";
@@ -78,6 +79,6 @@ export async function openEditor(desk: Desk, root: HTMLElement): Promise<Session
   void recover();
   window.addEventListener("online", () => show(session.state()));
   window.addEventListener("offline", () => show(session.state()));
-  name?.addEventListener("change", () => void session.describe({ name: name.value }));
+  name?.addEventListener("change", () => void describe(session, { name: name.value }));
   return session;
 }

@@ -1,4 +1,5 @@
 import { Desk } from "../session";
+import { hints } from "../session/hints";
 import { kinds, openEditor } from "./editor";
 import { listKept } from "./files";
 
@@ -7,7 +8,7 @@ async function start(): Promise<void> {
   const kept = document.getElementById("kept");
   const root = editor ?? kept;
   if (!root) return;
-  const desk = await Desk.start({ user: root.dataset.user!, kinds });
+  const desk = await Desk.start({ user: root.dataset.user!, kinds, hints });
   if (editor) Object.assign(window, { weirSession: await openEditor(desk, editor) }); // for the console, and for tests
   else await listKept(desk, root);
 }

@@ -1,4 +1,5 @@
 import type { Clash, Session, Sibling, View } from "../session";
+import { saveAsNew } from "../session/files";
 import { record, type RecordContent } from "../session/kinds/record";
 import { button, download, h, stamp, visible } from "./dom";
 
@@ -34,7 +35,7 @@ export function conflictPanel(session: Session<any>, v: View<any>, copied: (id: 
     done.textContent = (await what()) ? "" : "That did not work. Nothing was lost; try again.";
   };
   const copy = async () => {
-    const id = await session.saveAsNew(v.name + " (mine)");
+    const id = await saveAsNew(session, v.name + " (mine)");
     if (id) copied(id);
     return id !== null;
   };
@@ -116,7 +117,7 @@ export async function siblingsPanel(session: Session<any>, again: () => void): P
 
 /** What to do where saving stopped for another reason. */
 export function stoppedPanel(session: Session<any>, v: View<any>, copied: (id: string) => void): HTMLElement | null {
-  const copy = button("Save as a new file", () => void session.saveAsNew().then((id) => id && copied(id)), { id: "copy" });
+  const copy = button("Save as a new file", () => void saveAsNew(session).then((id) => id && copied(id)), { id: "copy" });
   switch (v.phase) {
     case "auth_required":
     case "retrying":

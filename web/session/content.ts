@@ -9,23 +9,36 @@ export function equal(a: unknown, b: unknown): boolean {
   return keys.length === Object.keys(y).length && keys.every((k) => Object.prototype.hasOwnProperty.call(y, k) && equal(x[k], y[k]));
 }
 
-// Contents are never changed in place, so the text and the hash of the last one need not be made twice: a draft and a
-// save of the same edit share them.
-let last: { content: unknown; text: string; hash?: string } | undefined;
+// Contents are never changed in place, so the text and the hash of one need not be made twice: a draft and a save of the
+// same edit share them, and so do the drafts that have the same base.
+const made = new WeakMap<object, { text: string; hash?: string }>();
+
+function make(content: unknown): { text: string; hash?: string } {
+  const key = content as object;
+  let m = made.get(key);
+  if (!m) {
+    m = { text: JSON.stringify(content) };
+    if (Object(content) === content) made.set(key, m);
+  }
+  return m;
+}
 
 /** The JSON of a content. */
-export function textOf(content: unknown): string {
-  if (last?.content !== content) last = { content, text: JSON.stringify(content) };
-  return last!.text;
-}
+export const textOf = (content: unknown): string => make(content).text;
 
 /** A hash (FNV-1a) of a content's JSON. It tells contents apart by accident only, so whoever deletes something compares the text too. */
 export function hashOf(content: unknown): string {
-  const text = textOf(content);
-  if (last!.hash === undefined) {
+  const m = make(content);
+  if (!m.hash) {
     let h = 0x811c9dc5;
-    for (let i = 0; i < text.length; i++) h = Math.imul(h ^ text.charCodeAt(i), 0x01000193);
-    last!.hash = text.length + "." + (h >>> 0);
+    for (let i = 0; i < m.text.length; i++) h = Math.imul(h ^ m.text.charCodeAt(i), 0x01000193);
+    m.hash = m.text.length + "." + (h >>> 0);
   }
-  return last!.hash!;
+  return m.hash;
+}
+
+/** The JSON of an object and its content, if there is one. */
+export function withContent(head: object, content: unknown): string {
+  const text = JSON.stringify(head);
+  return content === undefined ? text : text.slice(0, -1) + ',"content":' + textOf(content) + "}";
 }

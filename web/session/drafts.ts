@@ -1,5 +1,5 @@
-import { textOf } from "./content";
-import type { Environment } from "./environment";
+import { withContent } from "./content";
+import { attempt, type Environment } from "./environment";
 import { Mirror } from "./mirror";
 import type { Keeping } from "./state";
 import type { Draft } from "./types";
@@ -23,6 +23,8 @@ const prefix = "weir.draft/";
 export class Drafts {
   private mirror: Mirror;
   private mine: string;
+  /** What was written last. */
+  private last: { text: string; seq: number } | undefined;
 
   constructor(
     private env: Environment,
@@ -41,9 +43,11 @@ export class Drafts {
   /** Writes a slot, and says whether it is there. An old value stays when there is no room for the new one. */
   write(draft: Omit<Draft<unknown>, "savedAt">): Keeping {
     if (!this.env.local) return "unavailable";
-    const { content, ...head } = draft;
-    const text = JSON.stringify({ ...head, savedAt: this.env.now() }).slice(0, -1) + ',"content":' + textOf(content) + "}";
+    const { content, base, ...head } = draft;
+    const { content: was, ...version } = base;
+    const text = '{"base":' + withContent(version, was) + "," + withContent({ ...head, savedAt: this.env.now() }, content).slice(1);
     const key = this.key(draft.file, draft.writer);
+    this.last = { text, seq: draft.seq };
     void this.mirror.put(key, text);
     try {
       this.env.local.setItem(key, text);
@@ -56,36 +60,34 @@ export class Drafts {
   /** Deletes a slot, unless it holds a later edit than seq. */
   clear(file: string, writer: string, seq: number): void {
     const key = this.key(file, writer);
-    const slot = this.look(key, this.raw(key));
-    if (slot?.unreadable || (slot?.draft && slot.draft.seq > seq)) return;
-    this.drop(key);
+    const text = this.raw(key);
+    // What this tab wrote itself need not be read to be known: that takes as long as the document is large.
+    const own = text !== null && text === this.last?.text;
+    const slot = own ? null : this.look(key, text);
+    const later = own ? this.last!.seq : slot?.draft?.seq;
+    if (!slot?.unreadable && !(later! > seq)) this.drop(key);
   }
 
   drop(key: string): void {
-    try {
-      this.env.local?.removeItem(key);
-    } catch {
-      // forbidden: then there is nothing in it either
-    }
+    attempt(() => this.env.local?.removeItem(key));
     void this.mirror.delete(key);
   }
 
   /** What localStorage holds now. */
   now(file: string, writer: string): Slot | null {
-    const key = this.key(file, writer);
-    return this.look(key, this.raw(key));
+    return this.look(this.key(file, writer));
   }
 
   /** All slots of this user, or of one file, from both places: the later edit of each. */
   async all(file?: string): Promise<Slot[]> {
     const from = this.mine + (file === undefined ? "" : encodeURIComponent(file) + "/");
     const found = new Map<string, Slot>();
-    const take = (key: string, text: string | null) => {
+    const take = (key: string, text?: string) => {
       const slot = this.look(key, text);
       const other = found.get(key);
       if (slot && (!other || later(slot, other))) found.set(key, slot);
     };
-    for (const key of this.keys()) if (key.startsWith(from)) take(key, this.raw(key));
+    for (const key of attempt(() => Object.keys(this.env.local ?? {})) ?? []) if (key.startsWith(from)) take(key);
     // A database that never answers, as some browsers' do at times, must not keep a document from being opened.
     const late = new Promise<[string, string][]>((done) => this.env.window.setTimeout(() => done([]), 10_000));
     for (const [key, text] of await Promise.race([this.mirror.all(from), late])) take(key, text);
@@ -97,42 +99,26 @@ export class Drafts {
     return (await this.all(file)).find((s) => s.key === key) ?? null;
   }
 
-  private keys(): string[] {
-    try {
-      return Object.keys(this.env.local ?? {});
-    } catch {
-      return [];
-    }
-  }
   private raw(key: string): string | null {
-    try {
-      return this.env.local?.getItem(key) ?? null;
-    } catch {
-      return null;
-    }
+    return attempt(() => this.env.local?.getItem(key));
   }
 
-  private look(key: string, text: string | null): Slot | null {
-    if (text === null) return null;
-    const [file, writer] = key.slice(this.mine.length).split("/").map(decodeURIComponent);
+  private look(key: string, text = this.raw(key)): Slot | null {
+    const [file, writer] = attempt(() => key.slice(this.mine.length).split("/").map(decodeURIComponent)) ?? [];
+    if (text === null || !writer) return null; // a key that is no slot's is somebody else's
     const slot: Slot = { key, file, writer, text };
-    try {
-      const d = JSON.parse(text) as Draft<unknown>;
-      const whole = typeof d.seq === "number" && d.base && typeof d.base.version === "number" && Array.isArray(d.mine) && "content" in d && d.file === file;
-      if (d.format !== 1 || !this.reads(d.type, d.schema)) slot.unreadable = "newer";
-      else if (!whole) slot.unreadable = "broken";
-      else slot.draft = d;
-    } catch {
-      slot.unreadable = "broken";
-    }
+    const d = attempt(() => JSON.parse(text) as Draft<unknown>);
+    const whole = d && typeof d.seq === "number" && d.base && typeof d.base.version === "number" && Array.isArray(d.mine) && "content" in d && d.file === file;
+    if (d && (d.format !== 1 || !this.reads(d.type, d.schema))) slot.unreadable = "newer";
+    else if (whole) slot.draft = d;
+    else slot.unreadable = "broken";
     return slot;
   }
 }
 
 // Of two copies of one slot the unreadable one is kept as it is, and else the later edit counts.
 function later(a: Slot, b: Slot): boolean {
-  if (b.unreadable || !b.draft) return false;
-  if (!a.draft) return true;
   const [x, y] = [a.draft, b.draft];
+  if (!x || !y) return !!y;
   return x.base.version > y.base.version || (x.base.version === y.base.version && x.seq > y.seq);
 }

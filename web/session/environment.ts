@@ -17,9 +17,10 @@ export interface Environment {
   reload(): void;
 }
 
-function allowed<T>(get: () => T | undefined): T | null {
+/** What f returns, or null where it is not possible: what a browser forbids throws. */
+export function attempt<T>(f: () => T | undefined): T | null {
   try {
-    return get() ?? null;
+    return f() ?? null;
   } catch {
     return null;
   }
@@ -29,10 +30,10 @@ function allowed<T>(get: () => T | undefined): T | null {
 export function browser(): Environment {
   return {
     fetch: (...a) => fetch(...a),
-    local: allowed(() => localStorage),
-    tab: allowed(() => sessionStorage),
-    database: allowed(() => indexedDB),
-    locks: allowed(() => navigator.locks),
+    local: attempt(() => localStorage),
+    tab: attempt(() => sessionStorage),
+    database: attempt(() => indexedDB),
+    locks: attempt(() => navigator.locks),
     channel: typeof BroadcastChannel === "undefined" ? null : (name) => new BroadcastChannel(name),
     events: typeof EventSource === "undefined" ? null : (url) => new EventSource(url),
     window,

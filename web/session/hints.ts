@@ -1,10 +1,13 @@
-import type { Environment } from "./environment";
+import { attempt, type Environment } from "./environment";
+
+/** Calls hear for each save of a file, while it is on. Returns how to switch it. */
+export type Hints = (env: Environment, base: string, files: () => string[], hear: (m: unknown) => void) => (on: boolean) => void;
 
 /**
  * Listens to the server for saves of others. It is a hint and nothing else: without it the next save finds out. Only a
  * page that is seen listens, since a browser has few connections for each server; whoever comes back is told at once.
  */
-export function hints(env: Environment, base: string, files: () => string[], hear: (m: { file: string; version: number }) => void): (on: boolean) => void {
+export const hints: Hints = (env, base, files, hear) => {
   let source: EventSource | undefined;
   let watched = "";
   let wanted = true;
@@ -21,13 +24,7 @@ export function hints(env: Environment, base: string, files: () => string[], hea
     source?.close();
     watched = list;
     source = env.events(base + "events?files=" + encodeURIComponent(list));
-    source.onmessage = (e) => {
-      try {
-        hear(JSON.parse(e.data));
-      } catch {
-        // no hint
-      }
-    };
+    source.onmessage = (e) => hear(attempt(() => JSON.parse(e.data)));
   };
   const again = () => {
     look();
@@ -38,4 +35,4 @@ export function hints(env: Environment, base: string, files: () => string[], hea
     wanted = on;
     look();
   };
-}
+};

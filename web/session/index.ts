@@ -1,5 +1,7 @@
-/** Versioned document sessions: see docs/session-guide.md. The kinds that come with it are modules of their own, in kinds/. */
-export { Desk, type DeskConfig, type Kept } from "./desk";
+/** Versioned document sessions: see docs/session-guide.md. What not every application needs is in modules of their own: kinds/, files, hints and kept. */
+export { Desk, type DeskConfig } from "./desk";
+export type { Hints } from "./hints";
+export type { Slot } from "./drafts";
 export { Session, type Resolve, type Sibling, type View } from "./session";
 export { browser, type Environment } from "./environment";
 export type { Clash, Draft, FileInfo, Kind, Merge, Problem } from "./types";

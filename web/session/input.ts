@@ -2,7 +2,7 @@ import { equal } from "./content";
 import { isVersion } from "./judge";
 import { isDirty, type Event, type State } from "./state";
 import type { Input } from "./table";
-import type { Answer, Draft, FileInfo, Kind } from "./types";
+import type { Answer, Draft, FileInfo, Kind, Version } from "./types";
 
 /** What a session is of. */
 export interface Context<C> {
@@ -15,121 +15,103 @@ export interface Context<C> {
 /** What was understood of an event, for the action. */
 export interface Facts<C> {
   input: Input | null;
+  answer?: Answer;
   file?: FileInfo;
   content?: C;
   /** The version that the draft's save in flight made. */
   committed?: number;
+  /** The version that is stored now. */
+  current?: number;
 }
-
-const none = { input: null };
 
 export function same<C>(cx: Context<C>, a: C | undefined, b: C | undefined): boolean {
   return a !== undefined && b !== undefined && (cx.kind.same ?? equal)(a, b);
 }
 
+/** The same number with another rev is another version: a restored backup. */
+export const isAt = (v: Version, other: Version): boolean => v.version === other.version && v.rev === other.rev;
+
 /** Says what an event comes down to in a state. It changes nothing. */
 export function inputOf<C>(s: State<C>, e: Event<C>, cx: Context<C>): Facts<C> {
+  return e.type === "answer" ? (s.request?.id === e.id ? { answer: e.answer, ...ofAnswer(s, e.answer, cx) } : { input: null }) : { input: ofEvent(s, e) };
+}
+
+function ofEvent<C>(s: State<C>, e: Exclude<Event<C>, { type: "answer" }>): Input | null {
+  const { request, theirs } = s;
+  // A discard that no edit has canceled is not overtaken by a save.
+  const discarding = request?.what === "discard" && !tooLate(s);
   switch (e.type) {
-    case "edit":
-      return { input: "edit" };
     case "timer":
-      if (e.timer === "draft") return none;
-      return { input: discarding(s) ? null : e.timer === "retry" ? "again" : "due" };
-    case "flush":
-    case "again":
-    case "online":
-    case "visible":
-    case "hide":
+      return discarding || e.timer === "draft" ? null : e.timer === "retry" ? "again" : "due";
+    case "edit":
     case "resume":
-      return { input: discarding(s) && e.type !== "resume" ? null : e.type };
+    case "forget":
+      return e.type;
     case "discard":
     case "restore":
-      return { input: s.request?.what === e.type ? null : e.type };
-    case "forget":
-      return { input: e.type };
+      return request?.what === e.type ? null : e.type;
     case "drafted":
-      return { input: e.outcome === "behind" && s.slot.keeping !== "behind" ? "behind" : null };
-    case "changed": {
-      const known = Math.max(s.file?.version ?? 0, s.theirs?.version ?? 0);
-      return { input: e.version > known ? "changed" : null };
-    }
+      return e.outcome === "behind" && s.keeping !== "behind" ? "behind" : null;
+    case "changed":
+      return e.version > Math.max(s.file?.version ?? 0, theirs?.version ?? 0) ? "changed" : null;
     case "resolved":
       // A resolution of what is not stored any more would overwrite what is.
-      return { input: s.theirs && s.theirs.version === e.theirs.version && s.theirs.rev === e.theirs.rev ? "resolved" : null };
-    case "adopt": {
-      const d = e.draft;
-      const rev = s.base!.rev;
-      const own = d.inflight?.saveId === rev || d.mine.includes(rev); // saved after all, and edited further
-      return { input: own || (d.base.version === s.base!.version && d.base.rev === rev) ? "adopted" : "adoptedConflict" };
-    }
-    case "answer":
-      return s.request?.id === e.id ? ofAnswer(s, e.answer, cx) : none;
-  }
-  return none;
-}
-
-// A discard that no edit has canceled is not overtaken by a save.
-function discarding<C>(s: State<C>): boolean {
-  return s.request?.what === "discard" && s.request.generation === s.generation;
-}
-
-function ofAnswer<C>(s: State<C>, a: Answer, cx: Context<C>): Facts<C> {
-  switch (s.request!.what) {
-    case "save":
-      return ofSave(s, a, cx);
-    case "restore":
-      return { input: a.is === "ok" ? "fileRestored" : "restoreFailed" };
-    case "probe":
-      return ofProbe(s, a);
-    case "first":
-      return ofFirst(s, a, cx);
-    case "refresh": {
-      const read = readFile(a, cx);
-      if (!read || read.file.version < s.base!.version || (read.file.version === s.base!.version && read.file.rev === s.base!.rev)) return none;
-      if (s.phase === "dirty") return { input: "peeked", ...read };
-      return { input: tooLate(s) || isDirty(s) ? null : "fresh", ...read };
-    }
-    case "theirs": {
-      const read = readFile(a, cx);
-      const met = s.theirs;
-      if (!read || !met || (read.file.version < met.version && read.file.rev !== met.rev)) {
-        return { input: a.is === "gone" ? "gone" : "theirsFailed" };
-      }
-      if (same(cx, read.content, s.local)) return { input: "theirsSame", ...read };
-      return { input: s.mine.includes(read.file.rev) ? "theirsOwn" : "theirs", ...read };
-    }
-    case "discard": {
-      const read = readFile(a, cx);
-      const known = s.theirs ?? s.base;
-      const good = read && !tooLate(s) && read.file.version >= (known?.version ?? 0);
-      return { input: good ? "discarded" : "discardEnded", ...read };
-    }
+      return theirs && isAt(theirs, e.theirs) ? "resolved" : null;
+    case "adopt":
+      // It may be saved after all, and edited further.
+      return isAt(e.draft.base, s.base!) || sent(e.draft).includes(s.base!.rev) ? "adopted" : "adoptedConflict";
+    default:
+      return discarding ? null : (e.type as Input); // the table knows what is none
   }
 }
+
+/** The ids of a draft's saves whose outcome its writer did not learn. */
+export const sent = <C>(d: Draft<C>): string[] => (d.inflight ? [...d.mine, d.inflight.saveId] : d.mine);
 
 const tooLate = <C>(s: State<C>): boolean => s.request!.generation !== s.generation;
+
+function ofAnswer<C>(s: State<C>, a: Answer, cx: Context<C>): Facts<C> {
+  const { what } = s.request!;
+  const met = s.theirs;
+  if (what === "save") return ofSave(s, a, cx);
+  if (what === "restore") return { input: a.is === "ok" ? "fileRestored" : "restoreFailed" };
+  if (what === "probe") return ofProbe(s, a);
+  const read = readFile(a, cx);
+  const input = (): Input | null => {
+    switch (what) {
+      case "first":
+        return read ? fits(s.draft, read.file, read.content, cx) : a.is === "gone" && s.draft ? "fileGone" : "loadFailed";
+      case "refresh":
+        if (!read || read.file.version < s.base!.version || isAt(read.file, s.base!)) return null;
+        return s.phase === "dirty" ? "peeked" : tooLate(s) || isDirty(s) ? null : "fresh";
+      case "theirs":
+        if (!read || !met || (read.file.version < met.version && read.file.rev !== met.rev)) return a.is === "gone" ? "gone" : "theirsFailed";
+        if (same(cx, read.content, s.local)) return "theirsSame";
+        return s.mine.includes(read.file.rev) ? "theirsOwn" : "theirs";
+      default:
+        return read && !tooLate(s) && read.file.version >= ((met ?? s.base)?.version ?? 0) ? "discarded" : "discardEnded";
+    }
+  };
+  return { ...read, input: input() };
+}
 
 function ofSave<C>(s: State<C>, a: Answer, cx: Context<C>): Facts<C> {
   switch (a.is) {
     case "ok": {
-      const sent = s.inflight!;
-      const data = a.data as { file?: FileInfo; saveId?: string; currentVersion?: number };
+      const { saveId, seq, expectedVersion } = s.inflight!;
+      const { file, currentVersion, ...data } = (a.data ?? {}) as { file?: FileInfo; saveId?: string; currentVersion?: number };
       // Each save makes the version after its base. Anything else is no answer to this request.
-      const mine = data.saveId === sent.saveId && data.file?.id === cx.file && data.file.version === sent.expectedVersion + 1 && data.file.rev === sent.saveId;
-      if (!mine || !isVersion(data.currentVersion)) return { input: "lost" };
-      return { input: s.seq === sent.seq ? "saved" : "savedMore", file: data.file };
+      const mine = data.saveId === saveId && file?.id === cx.file && file.version === expectedVersion + 1 && file.rev === saveId;
+      if (!mine || !isVersion(currentVersion)) return { input: "lost" };
+      return { input: s.seq === seq ? "saved" : "savedMore", file, current: currentVersion };
     }
     case "conflict":
-      return { input: s.mine.includes(a.current.saveId) ? "ownConflict" : "conflict", file: asFile(s, cx, a.current) };
+      return { input: s.mine.includes(a.current.saveId) ? "ownConflict" : "conflict", file: a.current as Version as FileInfo };
     case "unknown":
       return { input: "lost" };
     default:
       return { input: a.is };
   }
-}
-
-function asFile<C>(s: State<C>, cx: Context<C>, v: { version: number; rev: string }): FileInfo {
-  return { id: cx.file, type: cx.kind.type, name: s.file?.name ?? "", ...v };
 }
 
 function readFile<C>(a: Answer, cx: Context<C>): { file: FileInfo; content: C } | undefined {
@@ -140,19 +122,14 @@ function readFile<C>(a: Answer, cx: Context<C>): { file: FileInfo; content: C } 
   return ours ? { file, content: read } : undefined;
 }
 
-function ofFirst<C>(s: State<C>, a: Answer, cx: Context<C>): Facts<C> {
-  const read = readFile(a, cx);
-  if (!read) return { input: a.is === "gone" && s.draft ? "fileGone" : "loadFailed" };
-  return { ...read, input: fits(s.draft, read.file, read.content, cx) };
-}
-
 // What a draft means beside the stored version.
 function fits<C>(d: Draft<C> | null, file: FileInfo, content: C, cx: Context<C>): Input {
   if (!d || same(cx, d.content, content)) return "loaded";
-  if (d.inflight && d.inflight.saveId === file.rev) return d.inflight.seq === d.seq ? "loaded" : "draftFits";
-  if (d.base.version === file.version && d.base.rev === file.rev) return "draftFits"; // an unknown save is sent again
-  if (d.mine.includes(file.rev)) return "draftFits";
-  return d.inflight ? "draftUnsure" : "draftConflicts";
+  const { inflight } = d;
+  if (inflight?.saveId === file.rev) return inflight.seq === d.seq ? "loaded" : "draftFits";
+  // On the stored version an unknown save is sent again.
+  if (isAt(d.base, file) || d.mine.includes(file.rev)) return "draftFits";
+  return inflight ? "draftUnsure" : "draftConflicts";
 }
 
 // The file was read before: it is in s.file and s.base.

@@ -1,3 +1,4 @@
+import { attempt } from "./environment";
 import type { Answer, Current, Problem } from "./types";
 
 /** An HTTP answer as it came. status 0: none came, or it was cut, or it took too long. */
@@ -27,40 +28,22 @@ export function judge(reply: Reply): Answer {
     return { is: "lost", why: status === 0 ? "no answer came" : "status " + status };
   }
   const error = isObject(body) && isObject(body.error) ? body.error : {};
-  const code = typeof error.code === "string" ? error.code : "";
-  const problem: Problem = { code: code || "status_" + status, message: typeof error.message === "string" ? error.message : "" };
-  if (isObject(error.fields)) problem.fields = error.fields as Record<string, string>;
-  switch (status) {
-    case 401:
-      return { is: "unauthenticated", problem };
-    case 403:
-      return { is: "forbidden", problem };
-    case 404:
-      if (code === "unknown_save") return { is: "unknown" };
-      // A proxy's own 404 says nothing of the file.
-      return code === "not_found" ? { is: "gone", problem } : { is: "lost", why: "status 404" };
-    case 410:
-      return { is: "gone", problem };
-    case 409:
-      if (code === "version_conflict" && isCurrent(error.current)) return { is: "conflict", current: error.current };
-      return { is: "rejected", problem };
-    case 422:
-      return code === "schema_outdated" ? { is: "outdated", problem } : { is: "rejected", problem };
+  const { code, message, fields } = error;
+  const problem = { code: code ? String(code) : "status_" + status, message: typeof message === "string" ? message : "", ...(isObject(fields) && { fields }) } as Problem;
+  const current = error.current as Current | undefined;
+  if (code === "unknown_save" && status === 404) return { is: "unknown" };
+  // A proxy's own 404 says nothing of the file.
+  if (status === 404 && code !== "not_found") return { is: "lost", why: "status 404" };
+  if (status === 409 && code === "version_conflict" && isObject(current) && isVersion(current.version) && typeof current.rev === "string" && typeof current.saveId === "string") {
+    return { is: "conflict", current };
   }
-  return { is: "rejected", problem };
+  return { is: meaning[status] ?? (status === 422 && code === "schema_outdated" ? "outdated" : "rejected"), problem };
 }
 
-function isCurrent(v: unknown): v is Current {
-  return isObject(v) && isVersion(v.version) && typeof v.rev === "string" && typeof v.saveId === "string";
-}
+const meaning: Record<number, "unauthenticated" | "forbidden" | "gone"> = { 401: "unauthenticated", 403: "forbidden", 404: "gone", 410: "gone" };
 
-function parse(reply: Reply): unknown {
-  if (!/^application\/json\s*(;|$)/i.test(reply.type ?? "")) return undefined;
-  try {
-    return JSON.parse(reply.body ?? "");
-  } catch {
-    return undefined;
-  }
+function parse({ type, body }: Reply): unknown {
+  return /^application\/json\s*(;|$)/i.test(type ?? "") ? attempt(() => JSON.parse(body ?? "")) : null;
 }
 
 // A date, which Retry-After may be too, would need a clock to be trusted.

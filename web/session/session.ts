@@ -1,10 +1,11 @@
-import { step } from "./core";
+import { editable, step } from "./core";
 import { textOf } from "./content";
 import type { Desk } from "./desk";
+import type { Slot } from "./drafts";
 import { same, type Context } from "./input";
 import { backoff } from "./judge";
 import { initial, isDirty, type Effect, type Event, type Keeping, type Phase, type State, type Timer } from "./state";
-import type { Answer, Draft, Kind, Merge, Problem } from "./types";
+import type { Draft, Kind, Merge, Problem } from "./types";
 import { hold, live } from "./writer";
 
 /** What a view shows. It is another object after each change, and its content is never changed in place. */
@@ -29,15 +30,10 @@ export interface View<C> {
 }
 
 /** Unsaved work of another tab, or of one that is gone. */
-export interface Sibling<C> {
-  key: string;
-  writer: string;
+export interface Sibling<C> extends Slot {
   /** Its tab lives. Then it is not to be touched. Undefined where there are no locks to ask. */
   open: boolean | undefined;
   draft?: Draft<C>;
-  /** Why it cannot be read here. It is offered as it is. */
-  unreadable?: "newer" | "broken";
-  text: string;
 }
 
 /** In milliseconds. */
@@ -60,25 +56,30 @@ export class Session<C> {
   private pace = 1;
   private cx: Context<C>;
   views = 0;
+  /** For Desk: settles once the file is asked for. */
+  readonly started: Promise<this>;
 
   constructor(
-    private desk: Desk,
+    /** For the modules beside it. */
+    readonly desk: Desk,
     readonly id: string,
     readonly kind: Kind<C>,
   ) {
     this.cx = { kind, user: desk.user, file: id, writer: desk.writer };
+    this.started = this.start();
   }
 
-  /** For Desk: reads the own slot, then the file. */
-  async start(): Promise<void> {
+  // Reads the own slot, then the file.
+  private async start(): Promise<this> {
     let slot = await this.desk.drafts.read(this.id, this.cx.writer);
     // What cannot be read here stays where it is; this tab's work goes beside it.
     for (let n = 1; slot?.unreadable; n++) {
       this.cx = { ...this.cx, writer: this.desk.writer + "_" + n };
       slot = await this.desk.drafts.read(this.id, this.cx.writer);
     }
-    const draft = slot?.draft && slot.draft.type === this.kind.type ? (slot.draft as Draft<C>) : null;
+    const draft = slot?.draft?.type === this.kind.type ? (slot.draft as Draft<C>) : null;
     this.dispatch({ type: "open", draft, nonce: this.desk.env.id(), keeping: this.desk.env.local ? "kept" : "unavailable" });
+    return this;
   }
 
   state(): View<C> {
@@ -103,7 +104,7 @@ export class Session<C> {
     this.dispatch({ type: "flush" });
     return this.when(({ phase }) => {
       if (phase === "dirty") this.dispatch({ type: "flush" });
-      return phase === "saving" || phase === "loading" || phase === "dirty" ? undefined : phase === "clean" || phase === "closed";
+      return /^(saving|loading|dirty)$/.test(phase) ? undefined : /^(clean|closed)$/.test(phase);
     });
   }
 
@@ -166,58 +167,38 @@ export class Session<C> {
     this.dispatch({ type: "restore" });
   }
 
-  /** Saves the work as a new file, and gives it up here. Returns the new file's id, or null when that failed: then nothing changed. */
-  async saveAsNew(name = this.state().name): Promise<string | null> {
-    const { local, seq } = this.s;
-    const body = JSON.stringify({ type: this.kind.type, name, schemaVersion: this.kind.schema, content: local });
-    const a = await this.desk.http.send("new/" + this.id, "POST", "files", body);
-    const id = a.is === "ok" ? (a.data as { id?: unknown } | null)?.id : undefined;
-    if (typeof id !== "string") return null;
-    if (this.s.seq === seq) this.dispatch({ type: "forget" });
-    return id;
-  }
-
   /** Gives up the work of a file that is gone. */
   forget(): void {
     this.dispatch({ type: "forget" });
-  }
-
-  /** Renames, moves or flags the file. The last writer wins, and no version is needed or made. */
-  async describe(meta: { name?: string; folderId?: string | null; aiContext?: boolean }): Promise<Answer> {
-    const a = await this.desk.http.send("meta/" + this.id, "PUT", this.path(), JSON.stringify(meta));
-    const file = a.is === "ok" ? (a.data as { file?: { name?: string } } | null)?.file : undefined;
-    if (file?.name !== undefined && this.s.file) {
-      this.s = { ...this.s, file: { ...this.s.file, name: file.name } };
-      this.tell();
-    }
-    return a;
   }
 
   /** Unsaved work of this file in other slots. What was saved after all is cleared away first. */
   async siblings(): Promise<Sibling<C>[]> {
     const alive = await live(this.desk.env);
     const out: Sibling<C>[] = [];
-    for (const slot of await this.desk.drafts.all(this.id)) {
+    for (const slot of (await this.desk.drafts.all(this.id)) as Sibling<C>[]) {
       if (slot.writer === this.cx.writer) continue;
-      const open = this.desk.env.locks ? alive(slot.writer) && slot.writer.split("_")[0] !== this.desk.writer : undefined;
-      const d = slot.draft as Draft<C> | undefined;
-      if (d && open === false && (await this.settled(d))) {
-        this.desk.drafts.drop(slot.key);
-        continue;
-      }
-      out.push({ key: slot.key, writer: slot.writer, open, text: slot.text, ...(d && { draft: d }), ...(slot.unreadable && { unreadable: slot.unreadable }) });
+      const open = this.desk.env.locks ? alive(slot.writer) && !this.desk.own(slot.writer) : undefined;
+      if (slot.draft && open === false && (await this.settled(slot.draft))) this.desk.drafts.drop(slot.key);
+      else out.push({ ...slot, open });
     }
     return out;
   }
 
   // A draft whose tab is gone may say what is stored, what was adopted here, or what was saved before the answer was lost.
   private async settled(d: Draft<C>): Promise<boolean> {
-    const own = this.desk.drafts.now(this.id, this.cx.writer)?.draft;
-    if (own && own.adoptedFrom === d.writer && own.hash === d.hash && textOf(own.content) === textOf(d.content)) return true;
-    if (this.s.phase === "clean" && same(this.cx, d.content, this.s.local)) return true;
-    if (!d.inflight || d.inflight.seq !== d.seq) return false;
-    const a = await this.desk.http.send("settled/" + this.id, "GET", this.path() + "/saves/" + d.inflight.saveId);
-    return a.is === "ok";
+    if (this.holds(d) || (this.s.phase === "clean" && same(this.cx, d.content, this.s.local))) return true;
+    if (d.inflight?.seq !== d.seq) return false;
+    return (await this.desk.http.send("settled/" + this.id, "GET", this.path("/saves/", d.inflight.saveId))).is === "ok";
+  }
+
+  // The own slot has what was adopted from another one. The hash is the quick way to see that it has not.
+  private holds(d: Draft<C>): boolean {
+    const own = this.slot(this.cx.writer);
+    return own?.adoptedFrom === d.writer && own.hash === d.hash && textOf(own.content) === textOf(d.content);
+  }
+  private slot(writer: string): Draft<C> | undefined {
+    return this.desk.drafts.now(this.id, writer)?.draft as Draft<C> | undefined;
   }
 
   /**
@@ -226,12 +207,11 @@ export class Session<C> {
    */
   async adopt(sibling: Sibling<C>): Promise<void> {
     await this.alone(sibling, (free) => {
-      const slot = this.desk.drafts.now(this.id, sibling.writer)?.draft ?? sibling.draft;
-      if (!slot) throw new Error("this draft cannot be read here");
+      const draft = this.slot(sibling.writer) ?? sibling.draft;
+      if (!draft) throw new Error("this draft cannot be read here");
       if (this.s.phase !== "clean") throw new Error("save or discard what is here first");
-      this.dispatch({ type: "adopt", draft: slot as Draft<C> });
-      const own = this.desk.drafts.now(this.id, this.cx.writer)?.draft;
-      if (free && own?.adoptedFrom === sibling.writer && textOf(own.content) === textOf(slot.content)) this.desk.drafts.drop(sibling.key);
+      this.dispatch({ type: "adopt", draft });
+      if (free && this.holds(draft)) this.desk.drafts.drop(sibling.key);
     });
   }
 
@@ -245,8 +225,7 @@ export class Session<C> {
 
   private async alone(sibling: Sibling<C>, what: (free: boolean) => void): Promise<void> {
     // Its slot beside this tab's own needs no lock: it is this tab's.
-    const own = sibling.writer.split("_")[0] === this.desk.writer;
-    const release = own ? () => undefined : await hold(this.desk.env, sibling.writer);
+    const release = this.desk.own(sibling.writer) ? () => undefined : await hold(this.desk.env, sibling.writer);
     if (this.desk.env.locks && !release) throw new Error("it is open in another tab");
     try {
       what(release !== null);
@@ -267,7 +246,7 @@ export class Session<C> {
     return this.views <= 0 && !isDirty(this.s) && this.s.phase !== "saving";
   }
   get unkept(): boolean {
-    return isDirty(this.s) && this.s.slot.keeping !== "kept";
+    return isDirty(this.s) && this.s.keeping !== "kept";
   }
   get slotKey(): string {
     return this.desk.drafts.key(this.id, this.cx.writer);
@@ -298,16 +277,17 @@ export class Session<C> {
   }
 
   private look(): View<C> {
-    const { phase, local, file, problem, theirs, newer, slot, base } = this.s;
+    const { phase, local, file, problem, theirs, newer, keeping, base } = this.s;
     return {
-      phase, content: local, unsaved: isDirty(this.s), name: file?.name ?? "", version: base?.version ?? 0, keeping: slot.keeping, problem, theirs, newer,
-      editable: phase !== "loading" && phase !== "unavailable" && phase !== "closed",
+      phase, content: local, unsaved: isDirty(this.s), name: file?.name ?? "", version: base?.version ?? 0, keeping, problem, theirs, newer,
+      editable: editable(phase),
       canRebase: phase === "conflict" && !!this.kind.merge && base?.content !== undefined && theirs?.content !== undefined,
     };
   }
 
-  private path(): string {
-    return "files/" + encodeURIComponent(this.id);
+  /** For the modules beside it: where the file is. */
+  path(then = "", id = ""): string {
+    return "files/" + encodeURIComponent(this.id) + then + encodeURIComponent(id);
   }
 
   private ask(id: number, method: string, path: string, body?: string, leaving = false): void {
@@ -320,11 +300,11 @@ export class Session<C> {
       case "read":
         return this.ask(e.id, "GET", this.path());
       case "probe":
-        return this.ask(e.id, "GET", this.path() + "/saves/" + encodeURIComponent(e.saveId));
+        return this.ask(e.id, "GET", this.path("/saves/", e.saveId));
       case "put":
         return this.ask(e.id, "PUT", this.path(), e.body, e.leaving);
       case "restore":
-        return this.ask(e.id, "POST", this.path() + "/restore");
+        return this.ask(e.id, "POST", this.path("/restore"));
       case "abort":
         return desk.http.abort(this.id + "#" + e.id);
       case "set":
@@ -338,7 +318,7 @@ export class Session<C> {
         const outcome = desk.drafts.write(e.draft);
         // A large document's slot is written less often: typing goes before.
         this.pace = Math.min(20, Math.max(1, (desk.env.clock() - began) / 4));
-        if (outcome !== this.s.slot.keeping) this.queue.push({ type: "drafted", outcome });
+        if (outcome !== this.s.keeping) this.queue.push({ type: "drafted", outcome });
         return;
       }
       case "clear":

@@ -54,14 +54,11 @@ export interface State<C> {
   /** The draft that is being restored while loading. */
   draft: Draft<C> | null;
   adoptedFrom: string | undefined;
-  slot: {
-    /** Of the edit that was written last; -1: the slot is empty. */
-    seq: number;
-    /** The slot does not hold what memory holds. */
-    stale: boolean;
-    armed: boolean;
-    keeping: Keeping;
-  };
+  /** The slot does not hold what memory holds. */
+  stale: boolean;
+  /** There is a timer for the slot. */
+  armed: boolean;
+  keeping: Keeping;
   /** What is stored instead of base, in conflict; content once it was read. */
   theirs: (Partial<Current> & Version & { content?: C; name?: string }) | null;
   /** Somebody saved this version meanwhile: a hint. */
@@ -82,7 +79,8 @@ export type Event<C> =
   | { type: "drafted"; outcome: Keeping }
   | { type: "resolved"; content: C; theirs: Version }
   | { type: "adopt"; draft: Draft<C> }
-  | { type: "changed"; version: number };
+  | { type: "changed"; version: number }
+  | { type: "named"; name: string };
 
 export type Effect<C> =
   | { do: "read"; id: number }
@@ -100,7 +98,7 @@ export function initial<C>(): State<C> {
   return {
     phase: "loading", file: null, base: null, local: undefined, seq: 0, saved: 0, inflight: null, mine: [], request: null, requests: 0,
     generation: 0, failures: 0, nonce: "", saves: 0, draft: null, adoptedFrom: undefined,
-    slot: { seq: -1, stale: false, armed: false, keeping: "kept" }, theirs: null, newer: null, problem: null, wantRead: false, wantDiscard: false,
+    stale: false, armed: false, keeping: "kept", theirs: null, newer: null, problem: null, wantRead: false, wantDiscard: false,
   };
 }
 

@@ -1,5 +1,6 @@
-import type { Phase } from "./state";
+import * as does from "./actions";
 import type { Action } from "./actions";
+import type { Phase } from "./state";
 
 /** What an event comes down to in a given state; see input.ts. */
 export type Input =
@@ -10,84 +11,94 @@ export type Input =
   | "discard" | "discarded" | "discardEnded" | "changed" | "adopted" | "adoptedConflict"
   | "restore" | "fileRestored" | "restoreFailed" | "forget";
 
-/** from, on, to, and what is done on the way. What is in no row changes nothing. */
-export type Row = [from: Phase[], on: Input, to: Phase | "=", then: Action];
+/** What is done, and where it leads; without that, the session stays where it is. */
+export type Row = [then: Action, to?: Phase];
+type Rows = { [on in Input]?: Row };
 
-const kept: Phase[] = ["auth_required", "blocked", "orphaned", "reload_required"];
-const discardable: Phase[] = ["clean", "dirty", "retrying", "conflict", "auth_required", "blocked", "rejected", "reload_required"];
+// What several states have in common.
+const edits: Rows = { edit: [does.edit] };
+const discards: Rows = { discard: [does.wishToDiscard], discarded: [does.takeFile, "clean"], discardEnded: [does.goOn] };
+const forgets: Rows = { forget: [does.settleAll, "closed"] };
+const sends: Row = [does.send, "saving"];
+const sendsFresh: Row = [does.sendFresh, "saving"];
+const underWay: Rows = { ...edits, changed: [does.hint], resume: [does.resend, "saving"] };
+const loads: Row = [does.load, "loading"];
+const readsTheirs: Row = [does.readTheirs];
 
-/** The whole machine. docs/documents-session.md draws it from here. */
-export const table: Row[] = [
-  [["loading"], "loaded", "clean", "takeFile"],
-  [["loading"], "draftFits", "dirty", "takeDraft"],
-  [["loading"], "draftConflicts", "conflict", "takeDraft"],
-  [["loading"], "draftUnsure", "loading", "probe"],
-  [["loading"], "fileGone", "orphaned", "takeDraft"],
-  [["loading"], "loadFailed", "unavailable", "waitToLoad"],
-  [["loading", "unavailable"], "resume", "loading", "load"],
-  [["unavailable"], "again", "loading", "load"],
-  [["unavailable"], "online", "loading", "load"],
-  [["unavailable"], "visible", "loading", "load"],
-
-  [["clean"], "edit", "dirty", "edit"],
-  [["clean"], "fresh", "clean", "takeFile"],
-  [["clean"], "changed", "clean", "refresh"],
-  [["clean"], "resume", "clean", "refresh"],
-  [["clean"], "adopted", "dirty", "adopt"],
-  [["clean"], "adoptedConflict", "conflict", "adopt"],
-
-  [["dirty"], "edit", "dirty", "edit"],
-  [["dirty"], "due", "saving", "send"],
-  [["dirty"], "flush", "saving", "send"],
-  [["dirty"], "hide", "saving", "sendLeaving"],
-  [["dirty"], "behind", "saving", "send"],
-  [["dirty"], "resume", "dirty", "refresh"],
-  [["dirty"], "peeked", "dirty", "hint"],
-  [["dirty"], "changed", "dirty", "hint"],
-
-  [["saving", "retrying"], "edit", "=", "edit"],
-  [["saving"], "saved", "clean", "confirm"],
-  [["saving"], "savedMore", "dirty", "confirm"],
-  [["saving"], "lost", "retrying", "backOff"],
-  [["saving"], "limited", "retrying", "backOff"],
-  [["saving"], "unauthenticated", "auth_required", "complain"],
-  [["saving"], "forbidden", "blocked", "complain"],
-  [["saving"], "gone", "orphaned", "complain"],
-  [["saving"], "conflict", "conflict", "meet"],
-  [["saving"], "ownConflict", "saving", "rebaseOntoOwn"],
-  [["saving"], "outdated", "reload_required", "complain"],
-  [["saving"], "rejected", "rejected", "drop"],
-  [["saving", "retrying"], "resume", "saving", "resend"],
-  [["saving", "retrying"], "changed", "=", "hint"],
-  [["retrying"], "again", "saving", "send"],
-  [["retrying"], "online", "saving", "sendFresh"],
-  [["retrying"], "flush", "saving", "sendFresh"],
-
-  [["conflict"], "edit", "conflict", "edit"],
-  [["conflict"], "theirs", "conflict", "keepTheirs"],
-  [["conflict"], "theirsSame", "clean", "takeFile"],
-  [["conflict"], "theirsOwn", "saving", "rebaseOntoOwn"],
-  [["conflict"], "theirsFailed", "conflict", "waitForTheirs"],
-  [["conflict"], "again", "conflict", "readTheirs"],
-  [["conflict"], "online", "conflict", "readTheirs"],
-  [["conflict"], "resume", "conflict", "readTheirs"],
-  [["conflict"], "changed", "conflict", "readTheirs"],
-  [["conflict"], "resolved", "saving", "resolve"],
-  [["conflict"], "gone", "orphaned", "complain"],
-
-  [kept, "edit", "=", "edit"],
-  [["auth_required", "blocked", "reload_required", "orphaned"], "again", "saving", "sendFresh"],
-  [["auth_required"], "visible", "saving", "sendFresh"],
-  [["auth_required"], "online", "saving", "sendFresh"],
-  [["rejected"], "edit", "dirty", "edit"],
-  [["rejected"], "again", "saving", "sendFresh"],
-
-  [["orphaned"], "restore", "orphaned", "restore"],
-  [["orphaned"], "fileRestored", "saving", "sendFresh"],
-  [["orphaned"], "restoreFailed", "orphaned", "complain"],
-  [["orphaned", "conflict", "rejected", "blocked"], "forget", "closed", "forget"],
-
-  [[...discardable, "saving"], "discard", "=", "wishToDiscard"],
-  [discardable, "discarded", "clean", "takeFile"],
-  [discardable, "discardEnded", "=", "goOn"],
-];
+/** The whole machine: from, on, and what comes of it. What is in no row changes nothing. docs/session-states.md draws it from here. */
+export const table: Record<Phase, Rows> = {
+  loading: {
+    loaded: [does.takeFile, "clean"],
+    draftFits: [does.takeDraft, "dirty"],
+    draftConflicts: [does.takeDraft, "conflict"],
+    draftUnsure: [does.probe],
+    fileGone: [does.takeDraft, "orphaned"],
+    loadFailed: [does.waitToLoad, "unavailable"],
+    resume: loads,
+  },
+  unavailable: { again: loads, online: loads, visible: loads, resume: loads },
+  clean: {
+    edit: [does.edit, "dirty"],
+    fresh: [does.takeFile],
+    changed: [does.refresh],
+    resume: [does.refresh],
+    adopted: [does.adopt, "dirty"],
+    adoptedConflict: [does.adopt, "conflict"],
+    ...discards,
+  },
+  dirty: {
+    ...edits,
+    due: sends,
+    flush: sends,
+    hide: [does.sendLeaving, "saving"],
+    behind: sends,
+    resume: [does.refresh],
+    peeked: [does.hint],
+    changed: [does.hint],
+    ...discards,
+  },
+  saving: {
+    ...underWay,
+    saved: [does.confirm, "clean"],
+    savedMore: [does.confirm, "dirty"],
+    lost: [does.backOff, "retrying"],
+    limited: [does.backOff, "retrying"],
+    unauthenticated: [does.complain, "auth_required"],
+    forbidden: [does.complain, "blocked"],
+    gone: [does.complain, "orphaned"],
+    conflict: [does.meet, "conflict"],
+    ownConflict: [does.rebaseOntoOwn],
+    outdated: [does.complain, "reload_required"],
+    rejected: [does.drop, "rejected"],
+    discard: [does.wishToDiscard],
+  },
+  retrying: { ...underWay, again: sends, online: sendsFresh, flush: sendsFresh, ...discards },
+  conflict: {
+    ...edits,
+    theirs: [does.keepTheirs],
+    theirsSame: [does.takeFile, "clean"],
+    theirsOwn: [does.rebaseOntoOwn, "saving"],
+    theirsFailed: [does.waitForTheirs],
+    again: readsTheirs,
+    online: readsTheirs,
+    resume: readsTheirs,
+    changed: readsTheirs,
+    resolved: [does.resolve, "saving"],
+    gone: [does.complain, "orphaned"],
+    ...forgets,
+    ...discards,
+  },
+  auth_required: { ...edits, again: sendsFresh, visible: sendsFresh, online: sendsFresh, ...discards },
+  blocked: { ...edits, again: sendsFresh, ...forgets, ...discards },
+  orphaned: {
+    ...edits,
+    again: sendsFresh,
+    restore: [does.restore],
+    fileRestored: sendsFresh,
+    restoreFailed: [does.complain],
+    ...forgets,
+  },
+  rejected: { edit: [does.edit, "dirty"], again: sendsFresh, ...forgets, ...discards },
+  reload_required: { ...edits, again: sendsFresh, ...discards },
+  closed: {},
+};

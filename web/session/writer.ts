@@ -1,6 +1,8 @@
-import type { Environment } from "./environment";
+import { attempt, type Environment } from "./environment";
 
-const name = (writer: string): string => "weir.writer/" + writer.split("_")[0];
+/** The tab that a writer is of: beside a slot that it cannot read, a tab writes under its name and a number. */
+export const tabOf = (writer: string): string => writer.split("_")[0];
+const name = (writer: string): string => "weir.writer/" + tabOf(writer);
 
 /**
  * Holds a writer's lock. Null: somebody else holds it. The lock ends with the page, or with release.
@@ -30,22 +32,13 @@ export async function live(env: Environment): Promise<(writer: string) => boolea
  */
 export async function claim(env: Environment): Promise<{ writer: string; release: () => void }> {
   const key = "weir.writer";
-  let kept: string | null = null;
-  try {
-    kept = env.tab?.getItem(key) ?? null;
-  } catch {
-    // forbidden
+  let writer = attempt(() => env.tab?.getItem(key)) ?? "";
+  let release = /^[A-Za-z0-9-]{8,48}$/.test(writer) ? await hold(env, writer) : null;
+  if (!release) {
+    writer = env.id();
+    release = await hold(env, writer);
+    // Where this is forbidden, a reload is another writer.
+    attempt(() => env.tab?.setItem(key, writer));
   }
-  if (kept && /^[A-Za-z0-9-]{8,48}$/.test(kept)) {
-    const release = await hold(env, kept);
-    if (release) return { writer: kept, release };
-  }
-  const writer = env.id();
-  const release = (await hold(env, writer)) ?? (() => undefined);
-  try {
-    env.tab?.setItem(key, writer);
-  } catch {
-    // then a reload is another writer
-  }
-  return { writer, release };
+  return { writer, release: release ?? (() => undefined) };
 }

@@ -80,12 +80,25 @@ test("22 another user's drafts are never seen, whatever the names are", async ()
 });
 
 test("23 a slot with a later edit is not deleted", () => {
-  const d = new Drafts(fake(new Set()), "ada", reads);
+  const local = new Store();
+  const d = new Drafts(fake(new Set(), null, local), "ada", reads);
+  const other = new Drafts(fake(new Set(), null, local), "ada", reads);
+  other.write(draft({ seq: 3 }));
   d.write(draft({ seq: 6 }));
   d.clear("fil_1", "w", 5);
   is(d.now("fil_1", "w")?.draft?.seq, 6);
+  other.clear("fil_1", "w", 5); // it wrote another text, and must read this one
+  is(d.now("fil_1", "w")?.draft?.seq, 6);
   d.clear("fil_1", "w", 6);
   is(d.now("fil_1", "w"), null);
+});
+
+test("22 a key that is no slot's is somebody else's, and keeps no document from being opened", async () => {
+  const local = new Store();
+  const d = new Drafts(fake(new Set(), null, local), "ada", reads);
+  for (const key of ["weir.draft/ada/%", "weir.draft/ada/", "weir.draft/ada/fil_1", "weir.draft/ada/fil_1/%E0%A4%A"]) local.setItem(key, "{}");
+  d.write(draft());
+  is((await d.all()).map((s) => s.file), ["fil_1"]);
 });
 
 test("24 a full storage keeps the old value and says so", () => {
@@ -140,4 +153,38 @@ test("27 keepalive only below 60,000 bytes, and 30 never a redirect", async () =
 
 test("the debounce stays below the server's limit", () => {
   ok(60_000 / delays.debounce <= 40, "40 saves a minute");
+});
+
+test("5 a large body is the same bytes, whatever is cut where", async () => {
+  const bodies: unknown[] = [];
+  const env = fake(new Set());
+  env.window.setTimeout = ((f: () => void, ms: number) => (ms === 0 && f(), 0)) as never;
+  env.fetch = ((_: string, init: RequestInit) => {
+    bodies.push(init.body);
+    return Promise.reject(new Error("none"));
+  }) as never;
+  const global = globalThis as any;
+  const { TextEncoder: encoder } = global;
+  global.TextEncoder = class {
+    encode = (text: string): { length: number } => text;
+  };
+  global.Blob = class {
+    constructor(public parts: any[]) {}
+    text = (): string => this.parts.map((p) => (typeof p === "string" ? p : p.text())).join("");
+  };
+  try {
+    for (const body of ["x".repeat(65_535) + "\u{1f600}" + "y".repeat(100_000), "\u{1f600}".repeat(65_536), "\ud83d".repeat(65_537), "z".repeat(65_536)]) {
+      bodies.length = 0;
+      await new Http(env, "ada").send("k", "PUT", "files/f", body);
+      const [sent] = bodies as any[];
+      is(typeof sent === "string" ? sent === body : sent.text() === body, true);
+      if (typeof sent !== "string") sent.parts.slice(1).forEach((p: any) => ok(!/^[\udc00-\udfff]/.test(p.text()), "a pair is cut"));
+      bodies.length = 0;
+      await new Http(env, "ada").send("k", "PUT", "files/f", body, true);
+      is(typeof bodies[0], "string", "a page that goes waits for nothing");
+    }
+  } finally {
+    delete global.Blob;
+    global.TextEncoder = encoder;
+  }
 });

@@ -168,15 +168,15 @@ test("24 when the storage is full the session says so, saves at once and goes on
   w.full = true;
   t.edit({ text: "two" });
   t.fire("draft");
-  is([t.state.slot.keeping, t.state.phase, w.sent.length], ["behind", "saving", 1]);
+  is([t.state.keeping, t.state.phase, w.sent.length], ["behind", "saving", 1]);
   t.edit({ text: "three" });
   t.fire("draft");
   is(w.sent.length, 1, "one request");
   w.settle();
-  is([t.state.phase, t.state.slot.keeping], ["dirty", "behind"]);
+  is([t.state.phase, t.state.keeping], ["dirty", "behind"]);
   t.fire("debounce");
   w.settle();
-  is([t.state.phase, w.server.content, t.state.slot.keeping], ["clean", { text: "three" }, "kept"]);
+  is([t.state.phase, w.server.content, t.state.keeping], ["clean", { text: "three" }, "kept"]);
 });
 
 test("27 when the page goes the draft is written first, then the save is tried", () => {

@@ -109,9 +109,9 @@ class Life {
     this.check(own.length === (s.request ? 1 : 0), () => "the session and the network differ about what is in flight");
     if (isDirty(s) && editing.includes(s.phase)) {
       const slot = t.slot;
-      this.check(s.slot.armed || s.slot.keeping !== "kept" || (slot && slot.seq === s.seq && slot.content === s.local),
+      this.check(s.armed || s.keeping !== "kept" || (slot && slot.seq === s.seq && slot.content === s.local),
         () => "unsaved edit " + s.seq + " without a slot: it has " + slot?.seq);
-      this.check(!s.slot.armed || t.timers.has("draft"), () => "no timer for the draft");
+      this.check(!s.armed || t.timers.has("draft"), () => "no timer for the draft");
       this.check(s.phase !== "dirty" || t.timers.has("debounce") || s.request, () => "dirty, and nothing will save it");
       this.check(s.phase !== "retrying" || t.timers.has("retry") || s.request, () => "retrying, and nothing will send it");
       this.check(s.phase !== "saving" || s.request?.what === "save", () => "saving without a request");

@@ -207,7 +207,7 @@ export class Tab {
         if (world.full) this.queue.push({ type: "drafted", outcome: "behind" });
         else {
           world.storage.set(this.writer, { ...e.draft, savedAt: "" });
-          if (this.state.slot.keeping !== "kept") this.queue.push({ type: "drafted", outcome: "kept" });
+          if (this.state.keeping !== "kept") this.queue.push({ type: "drafted", outcome: "kept" });
         }
         return;
       case "clear": {
