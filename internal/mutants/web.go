@@ -40,6 +40,7 @@ var webMutants = []mutant{
 	{"session: a page that goes writes nothing", one(webCore, "hide|slotLost", "slotLost"), webPkg, webBehaviour},
 	{"session: an answer of another version", one(webInput, "file.version === expectedVersion + 1 && ", ""), webPkg, webBehaviour},
 	{"session: a page is an answer", one(webJudge, `/^application\/json\s*(;|$)/i.test(type ?? "")`, "true"), webPkg, webBehaviour},
+	{"session: an answer without data stops all", one(webInput, "(a.data ?? {}) as", "a.data as"), webPkg, webBehaviour},
 	{"session: half a merge", one(webRecord, "if (iChanged && theyChanged && !equal(y, z))", "if (iChanged && theyChanged && false)"), webPkg, webBehaviour},
 
 	// The adapters.

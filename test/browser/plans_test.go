@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -26,7 +27,7 @@ func (s *site) planner() planner {
 	set := desktool.New(s.store)
 	client, err := jobs.NewClient(s.pool, &jobs.Config{Tools: set.Declarations()})
 	require.NoError(s.t, err)
-	fleet, err := workers.New(s.pool, &workers.Config{Tools: set.Tools()})
+	fleet, err := workers.New(s.pool, &workers.Config{Tools: set.Tools(), Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(s.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

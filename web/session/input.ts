@@ -1,4 +1,5 @@
 import { equal } from "./content";
+import { attempt } from "./environment";
 import { isVersion } from "./judge";
 import { isDirty, type Event, type State } from "./state";
 import type { Input } from "./table";
@@ -117,7 +118,7 @@ function ofSave<C>(s: State<C>, a: Answer, cx: Context<C>): Facts<C> {
 function readFile<C>(a: Answer, cx: Context<C>): { file: FileInfo; content: C } | undefined {
   if (a.is !== "ok" || !a.data) return undefined;
   const { content, limits: _, ...file } = a.data as FileInfo & { content: unknown; limits?: unknown };
-  const read = cx.kind.read(content);
+  const read = attempt(() => cx.kind.read(content)) ?? undefined; // a kind that throws has not understood it
   const ours = file.id === cx.file && file.type === cx.kind.type && isVersion(file.version) && typeof file.rev === "string" && read !== undefined;
   return ours ? { file, content: read } : undefined;
 }

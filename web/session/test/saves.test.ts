@@ -304,3 +304,23 @@ test("a burst of edits makes one request in flight and one pending", () => {
   w.settle();
   is([t.state.phase, w.server.puts.length], ["clean", 2]);
 });
+
+test("30 an answer without data is an unknown outcome, and stops nothing", () => {
+  for (const data of [null, [], "saved", 7]) {
+    const w = new World(markdown, { text: "one" });
+    const t = w.open("w");
+    t.edit({ text: "two" });
+    t.dispatch({ type: "flush" });
+    w.answer(w.take(), json(200, { data }));
+    is([t.state.phase, t.dirty], ["retrying", true], JSON.stringify(data));
+    t.fire("retry");
+    w.settle();
+    is([t.state.phase, w.server.content, w.server.version], ["clean", { text: "two" }, 2]);
+  }
+});
+
+test("15 a kind that throws has not understood the content: nothing is edited", () => {
+  const kind = { ...markdown, read: () => JSON.parse("{") };
+  const t = new World(kind, { text: "one" }).open("w");
+  is([t.state.phase, t.state.request], ["unavailable", null]);
+});
