@@ -140,7 +140,11 @@ func TestReset_SeveralOperationsAndALockedProject(t *testing.T) {
 	run := untilEnd(t, client, id, jobs.StatusSucceeded, "")
 	require.Equal(t, 3, p.times(&p.issues, id))
 	require.Zero(t, run.Failures, "not accepted is no failure")
-	require.Len(t, getReset(t, client, id).Operations, 3)
+	operations := getReset(t, client, id).Operations
+	require.Len(t, operations, 3)
+	for _, o := range operations {
+		require.True(t, o.Final, "operation %s was open when the reset ended", o.ID)
+	}
 
 	id = resetBranch(t, client, "locked")
 	require.NoError(t, eventually(func() bool { return p.times(&p.issues, id) > 2 }))
