@@ -295,10 +295,10 @@ func TestFleet_AThrottledChatDelaysNoOther(t *testing.T) { // TG-01, NO-10
 		var waiting int
 		require.NoError(t, w.pool.QueryRow(t.Context(), `select count(*) filter (where error_code in ('telegram_429', 'telegram_paced')), sum(failures),
 			min(next_attempt_at - claimed_at) from weir.run where status = 'pending'`).Scan(&waiting, &failures, &soonest))
-		return waiting == len(flood)
-	}, 30*time.Second, 50*time.Millisecond)
+		// One may have been told to wait for its turn, before the chat was known to be throttled.
+		return waiting == len(flood) && soonest > 20*time.Second
+	}, 30*time.Second, 50*time.Millisecond, "nobody comes back before the time, and no claim is held meanwhile")
 	require.Zero(t, failures, "NO-06: being told to wait is no failure")
-	require.Greater(t, soonest, 20*time.Second, "nobody comes back before the time, and no claim is held meanwhile")
 	asked := 0
 	for _, chat := range f.chats() {
 		if chat == "1" {
