@@ -165,7 +165,7 @@ func TestBrowser_21_DraftsThatFitNothingAreKeptAndOffered(t *testing.T) {
 	b.phase("orphaned")
 	b.do(chromedp.Navigate(s.url + "/files"))
 	b.until("document.querySelector('#kept li')")
-	require.Contains(t, js[string](b, "document.getElementById('kept').innerText"), "Plans has unsaved work")
+	require.Contains(t, js[string](b, "document.getElementById('kept').innerText"), "Ada's file has unsaved work")
 	b.open(id)
 	b.phase("orphaned")
 	require.Equal(t, "work", js[string](b, "document.getElementById('text').value"))
@@ -205,7 +205,7 @@ func TestBrowser_22_AnotherUserSeesNoDraft(t *testing.T) {
 	c.do(chromedp.Navigate(s.url+"/files"), chromedp.WaitReady(chromedp.CSS("#kept")))
 	c.until("document.querySelector('#kept ul') !== null")
 	require.True(t, js[bool](c, "document.getElementById('kept').hidden"))
-	require.NotContains(t, js[string](c, "document.body.innerText"), "Plans")
+	require.NotContains(t, js[string](c, "document.body.innerText"), "Ada's file")
 
 	s.set(func() { s.user = "ada" })
 	b.run("document.getElementById('retry').click()")

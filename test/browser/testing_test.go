@@ -175,7 +175,7 @@ func content(t *testing.T, raw string) desk.Content {
 
 func (s *site) file(raw string) desk.FileID {
 	s.t.Helper()
-	f, err := s.store.Create(s.t.Context(), "ada", desk.NewFile{Name: "Plans", Content: content(s.t, raw)})
+	f, err := s.store.Create(s.t.Context(), "ada", desk.NewFile{Name: "Ada's file", Content: content(s.t, raw)})
 	require.NoError(s.t, err)
 	return f.ID
 }
@@ -264,7 +264,14 @@ func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.ctx, limit)
 	defer cancel()
-	require.NoError(b.t, chromedp.Do(ctx, steps...))
+	for _, step := range steps {
+		err := chromedp.Do(ctx, step)
+		// A page that draws itself anew between the look for an element and what is done to it.
+		for err != nil && strings.Contains(err.Error(), "Could not find node") && ctx.Err() == nil {
+			err = chromedp.Do(ctx, step)
+		}
+		require.NoError(b.t, err)
+	}
 }
 
 // js is what an expression is; a promise is waited for.
