@@ -44,8 +44,9 @@ type NotUndone struct {
 }
 
 // CompensatePlan proposes a plan that undoes the steps of a terminal plan, as its receipts have them: in reverse, and only
-// those that committed. Steps without an inverse, with an unknown outcome, whose document has moved on since, or whose tool fails
-// when it is asked how, are listed in Refused, and in the new plan's rationale for whoever approves it, and not touched. Compensation is not atomicity: between the two plans the world is as the first one left it.
+// those that committed. Steps without an inverse, with an unknown outcome, whose document has moved on since, or whose tool
+// fails when it is asked how, are listed in Refused, and in the new plan's rationale for whoever approves it, and not
+// touched. Compensation is not atomicity: between the two plans the world is as the first one left it.
 //
 // by says who proposes; may be empty. The error is a *StateError while the plan is not terminal, or when another
 // compensation of it waits, goes on or was carried out, ErrNotFound, and ErrNothingToUndo beside the list of Refused.

@@ -25,27 +25,30 @@ func newChunkClaims(s *Service, k workKind) *coalesce.Group[int64, chunkClaim, m
 			return receipts.ClaimMany(ctx, conn, c.reqs, k.start)
 		},
 		func(ctx context.Context, conn *pgxpool.Conn, list []chunkClaim) (map[int64]map[uuid.UUID]fencing.Claimed, error) {
-			var reqs []fencing.ClaimRequest
-			chunkOf := map[uuid.UUID]int64{}
-			for _, c := range list {
-				for _, r := range c.reqs {
-					if _, twice := chunkOf[r.Run]; !twice { // else the other chunk has it, and this one leaves it
-						chunkOf[r.Run] = c.job
-						reqs = append(reqs, r)
-					}
-				}
-			}
-			claimed, err := receipts.ClaimMany(ctx, conn, reqs, k.start)
-			if err != nil {
-				return nil, err
-			}
-			answers := make(map[int64]map[uuid.UUID]fencing.Claimed, len(list))
-			for _, c := range list {
-				answers[c.job] = make(map[uuid.UUID]fencing.Claimed, len(c.reqs))
-			}
-			for run, c := range claimed {
-				answers[chunkOf[run]][run] = c
-			}
-			return answers, nil
+			return claimChunks(ctx, conn, list, k.start)
 		})
+}
+
+// claimChunks is one claim for all, answered chunk by chunk. A run that two of them have is the first one's; the other leaves it.
+func claimChunks(ctx context.Context, db fencing.DB, list []chunkClaim, start *receipts.Step) (map[int64]map[uuid.UUID]fencing.Claimed, error) {
+	var reqs []fencing.ClaimRequest
+	chunkOf := map[uuid.UUID]int64{}
+	answers := make(map[int64]map[uuid.UUID]fencing.Claimed, len(list))
+	for _, c := range list {
+		answers[c.job] = make(map[uuid.UUID]fencing.Claimed, len(c.reqs))
+		for _, r := range c.reqs {
+			if _, twice := chunkOf[r.Run]; !twice {
+				chunkOf[r.Run] = c.job
+				reqs = append(reqs, r)
+			}
+		}
+	}
+	claimed, err := receipts.ClaimMany(ctx, db, reqs, start)
+	if err != nil {
+		return nil, err
+	}
+	for run, c := range claimed {
+		answers[chunkOf[run]][run] = c
+	}
+	return answers, nil
 }

@@ -49,15 +49,10 @@ func clean(s string, limit int) string {
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	s = strings.ReplaceAll(s, "\x00", "\uFFFD")
 	// Each pattern has one of these. Most references have none, and the patterns take longer than all else here.
-	searched := strings.ContainsAny(s, ":= \t\n\f\r")
-	for _, secret := range secrets {
-		if searched {
-			s = secret.pattern.ReplaceAllString(s, secret.masked)
-		}
-	}
-	if partly && searched {
-		for _, secret := range secretsAtEnd {
-			s = secret.pattern.ReplaceAllString(s, secret.masked)
+	if strings.ContainsAny(s, ":= \t\n\f\r") {
+		s = mask(s, secrets)
+		if partly {
+			s = mask(s, secretsAtEnd)
 		}
 	}
 	if len(s) <= limit && !partly {
@@ -68,6 +63,13 @@ func clean(s string, limit int) string {
 		end--
 	}
 	return s[:end] + cut
+}
+
+func mask(s string, list []secret) string {
+	for _, secret := range list {
+		s = secret.pattern.ReplaceAllString(s, secret.masked)
+	}
+	return s
 }
 
 // textOf is err's text. An error of somebody else's may panic when it is asked, and that must not cost the run its end.

@@ -31,7 +31,7 @@ type world struct {
 }
 
 func newWorld() *world {
-	return &world{entered: make(chan struct{}, 1000), goOn: make(chan struct{}), many: func(batch []in) (map[int]int, error) {
+	return &world{entered: make(chan struct{}, 4000), goOn: make(chan struct{}), many: func(batch []in) (map[int]int, error) {
 		out := map[int]int{}
 		for _, c := range batch {
 			out[c.key] = c.value * 10

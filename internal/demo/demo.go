@@ -1,6 +1,6 @@
 // Package demo is `worker demo`: the whole of Weir with nothing set up by hand. A private PostgreSQL, a mail server in
-// this process, real worker processes of which one is killed in the middle of a delivery and another one in the middle of an approved plan, and a check that everything
-// ended as the contract says.
+// this process, real worker processes of which one is killed in the middle of a delivery and another one in the middle of
+// an approved plan, and a check that everything ended as the contract says.
 package demo
 
 import (

@@ -50,33 +50,18 @@ const (
 
 // orders is the subject.
 type orders struct {
-	rng      *rand.Rand
-	provider *provider
-	seed     uint64
+	hosting
+	rng *rand.Rand
 }
 
 func newOrders(seed uint64) *orders {
-	return &orders{rng: rand.New(rand.NewPCG(seed, 11)), seed: seed} // #nosec G404 -- a seed is to be repeated
+	return &orders{hosting: hosting{seed: seed, env: envProvider}, rng: rand.New(rand.NewPCG(seed, 11))} // #nosec G404 -- a seed is to be repeated
 }
 
 func (*orders) Name() string { return "order" }
 func (*orders) Kind() string { return orderKind.Name() }
 
 const envProvider = "provider"
-
-func (o *orders) Setup(context.Context, *pgxpool.Pool) (env map[string]string, err error) {
-	if o.provider, err = startProvider(o.seed); err != nil {
-		return nil, err
-	}
-	return map[string]string{envProvider: o.provider.url()}, nil
-}
-
-func (o *orders) Close() error {
-	if o.provider == nil {
-		return nil
-	}
-	return o.provider.close()
-}
 
 func (o *orders) Enqueue(ctx context.Context, tx pgx.Tx, client *jobs.Client, n int64) (jobs.RunID, error) {
 	p := order{N: n, Hang: o.rng.IntN(60) == 0, Slow: o.rng.IntN(20) == 0}
@@ -126,10 +111,14 @@ func (*orders) Work(cfg *workers.Config, env map[string]string, limits Limits) e
 }
 
 func pause(ctx context.Context, in *workers.In[order]) error {
+	return pauseFor(ctx, in.Payload.Pauses[in.Step])
+}
+
+func pauseFor(ctx context.Context, ms int) error {
 	select {
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-time.After(time.Duration(in.Payload.Pauses[in.Step]) * time.Millisecond):
+	case <-time.After(time.Duration(ms) * time.Millisecond):
 		return nil
 	}
 }

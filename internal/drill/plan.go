@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -34,13 +33,12 @@ var (
 
 // plans is the subject of approved plans. Every other one is resumed when its worker dies; the rest is interrupted.
 type plans struct {
-	rng      *rand.Rand
-	provider *provider
-	seed     uint64
+	hosting
+	rng *rand.Rand
 }
 
 func newPlans(seed uint64) *plans {
-	return &plans{rng: rand.New(rand.NewPCG(seed, 17)), seed: seed} // #nosec G404 -- a seed is to be repeated
+	return &plans{hosting: hosting{seed: seed + 2, env: envPlans}, rng: rand.New(rand.NewPCG(seed, 17))} // #nosec G404 -- a seed is to be repeated
 }
 
 func (*plans) Name() string { return "plan" }
@@ -48,20 +46,6 @@ func (*plans) Kind() string { return jobs.KindPlan }
 
 // resumes says whether the n-th plan is resumed.
 func resumes(n int64) bool { return n%2 == 0 }
-
-func (p *plans) Setup(context.Context, *pgxpool.Pool) (env map[string]string, err error) {
-	if p.provider, err = startProvider(p.seed + 2); err != nil {
-		return nil, err
-	}
-	return map[string]string{envPlans: p.provider.url()}, nil
-}
-
-func (p *plans) Close() error {
-	if p.provider == nil {
-		return nil
-	}
-	return p.provider.close()
-}
 
 // Enqueue proposes a plan and approves it. The approval of another digest must be refused, whatever is broken.
 func (p *plans) Enqueue(ctx context.Context, tx pgx.Tx, client *jobs.Client, n int64) (jobs.RunID, error) {
@@ -125,12 +109,7 @@ func pauseCall(ctx context.Context, call tool.Call) error {
 	if err := json.Unmarshal(call.Args, &args); err != nil {
 		return err
 	}
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(time.Duration(args.MS) * time.Millisecond):
-		return nil
-	}
+	return pauseFor(ctx, args.MS)
 }
 
 // Check compares the receipts with the effects, and the ends of plans with what may end one.

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -8,6 +9,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // provider is what is outside: an HTTP service that takes idempotency keys and can be asked. Some of its answers are
@@ -21,6 +24,30 @@ type provider struct {
 	// done is how often a thing was done, by its path and key; calls is how often it was asked for.
 	done, calls map[string]int
 	lost        int
+}
+
+// hosting is the part of a subject whose effects are outside: a provider in the parent, and the name under which its workers
+// learn where it is.
+type hosting struct {
+	seed     uint64
+	env      string
+	provider *provider
+}
+
+// Setup starts the provider.
+func (h *hosting) Setup(context.Context, *pgxpool.Pool) (env map[string]string, err error) {
+	if h.provider, err = startProvider(h.seed); err != nil {
+		return nil, err
+	}
+	return map[string]string{h.env: h.provider.url()}, nil
+}
+
+// Close ends it, if it was started.
+func (h *hosting) Close() error {
+	if h.provider == nil {
+		return nil
+	}
+	return h.provider.close()
 }
 
 func startProvider(seed uint64) (*provider, error) {

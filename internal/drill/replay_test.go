@@ -206,7 +206,7 @@ func TestEffects_ARunThatEndsBadlyNeedsAReason(t *testing.T) {
 	run := &RunRecord{Kind: orderKind.Name(), Status: "failed", Terminal: true, Receipts: map[int]string{}, Unknown: map[int]int{}, effects: map[int]int{}}
 	provider := &provider{done: map[string]int{}}
 	check := func() []string {
-		effects, err := (&orders{provider: provider}).Check(t.Context(), nil, RecordsOf(run))
+		effects, err := (&orders{hosting: hosting{provider: provider}}).Check(t.Context(), nil, RecordsOf(run))
 		require.NoError(t, err)
 		return effects.Faults
 	}

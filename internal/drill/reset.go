@@ -25,29 +25,12 @@ const (
 )
 
 // resets is the subject of branch resets. The provider in the parent counts the issues.
-type resets struct {
-	provider *provider
-	seed     uint64
-}
+type resets struct{ hosting }
 
-func newResets(seed uint64) *resets { return &resets{seed: seed} }
+func newResets(seed uint64) *resets { return &resets{hosting{seed: seed + 1, env: envBranches}} }
 
 func (*resets) Name() string { return "branch-reset" }
 func (*resets) Kind() string { return jobs.KindBranchReset }
-
-func (r *resets) Setup(context.Context, *pgxpool.Pool) (env map[string]string, err error) {
-	if r.provider, err = startProvider(r.seed + 1); err != nil {
-		return nil, err
-	}
-	return map[string]string{envBranches: r.provider.url()}, nil
-}
-
-func (r *resets) Close() error {
-	if r.provider == nil {
-		return nil
-	}
-	return r.provider.close()
-}
 
 // Enqueue resets a branch of its own. A second reset of it, with another key, must be refused, whatever is broken.
 func (*resets) Enqueue(ctx context.Context, tx pgx.Tx, client *jobs.Client, n int64) (jobs.RunID, error) {

@@ -17,6 +17,11 @@ var coalesceMutants = []mutant{
 	{"coalesce: one key twice in a batch", one(coalesceGo, "seen[key] = true", "seen[key] = false"), coalescePkg, "NoKeyTwice"},
 	{"coalesce: a doubt is sent again", one(coalesceGo, "case doubt:", "case doubt && len(batch) < 0:"), coalescePkg, "ALostAnswer"},
 	{"coalesce: a caller leaves what is under way", one(coalesceGo, "		<-c.done\n	}", "		return c.out, notSent(ctx)\n	}"), coalescePkg, "UnderWay"},
+	{"coalesce: a batch that hangs holds up all", one(coalesceGo, "		time.AfterFunc(g.cfg.Patience, g.beside)\n	}\n	g.mu.Unlock()", "	}\n	g.mu.Unlock()"), coalescePkg, "BesideABatch"},
+	{"coalesce: half a batch waits", one(coalesceGo, "(g.cfg.Patience == 0 || len(g.queue) >= g.cfg.Max/2)", "g.cfg.Patience == 0"), coalescePkg, "HalfABatch"},
+	{"coalesce: two at once from the start", one(coalesceGo, "(g.cfg.Patience == 0 || len(g.queue) >= g.cfg.Max/2)", "len(g.queue) > 0"), coalescePkg, "BesideABatch"},
+	{"chunk claims: a run is two chunks'", one("workers/chunkclaim.go", "!twice {", "!twice || c.job > 0 {"), workersPkg, "ChunkClaims_"},
+	{"sweep is compiled", one("internal/fencing/begin.go", "'15s';\nset local jit = off`", "'15s'`"), doorbellPkg, "Sweep_PlanIsBounded"},
 	{"coalesce: what a batch left out is lost", one(coalesceGo, "case err == nil && ok:", "case err == nil && (ok || len(batch) > 0):"), coalescePkg, "LeavesOut"},
 }
 
