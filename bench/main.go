@@ -19,6 +19,13 @@ import (
 )
 
 func main() {
+	if url := os.Getenv(workerEnv); url != "" {
+		if err := beWorker(context.Background(), url, os.Getenv(heapEnv), os.Stdin); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: worker:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var (
 		opts    options
 		out     output
@@ -32,6 +39,7 @@ func main() {
 	flag.StringVar(&opts.only, "only", "", "only contests and measurements whose name contains one of these `WORDS`, separated by commas")
 	flag.StringVar(&out.plot, "plot", "", "draw the rates to `FILE`, an SVG")
 	flag.StringVar(&opts.heap, "heap", "", "in the full run, write the heap profile of a worker with a million deliveries waiting to `FILE`")
+	flag.Float64Var(&opts.scale, "scale", 1, "multiply all numbers of operations and rows, to try something out")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -19,6 +19,10 @@ func measurements() []measurement {
 	return []measurement{
 		{name: "heartbeat", do: (*bench).heartbeat},
 		{name: "latency", do: (*bench).latency},
+		{name: "memory", full: true, do: (*bench).memory},
+		{name: "cleaning", full: true, do: (*bench).cleaning},
+		{name: "long transaction", full: true, do: (*bench).longTransaction},
+		{name: "growth", full: true, do: (*bench).growth},
 	}
 }
 
