@@ -1,14 +1,16 @@
 // Command bench compares Weir with its peers in one run, on one private PostgreSQL: interleaved rounds, medians, ratios.
 // Absolute rates hold on the machine that ran it; quote ratios. See docs/benchmarks.md.
 //
-//	go -C bench run . [--json] [--quick]
+//	go -C bench run . [--quick] [--json] [--gates] [--plot FILE]
 package main
 
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -17,75 +19,95 @@ import (
 )
 
 func main() {
-	asJSON := flag.Bool("json", false, "print one JSON object")
-	quick := flag.Bool("quick", false, "fewer rounds and smaller ones, under five minutes")
-	rounds := flag.Int("rounds", 0, "how many rounds; 0 is 7, or 3 with --quick")
-	profile := flag.String("cpuprofile", "", "write a CPU profile of this process")
-	statements := flag.Bool("statements", false, "also say which statements PostgreSQL spent its time on (costs some speed)")
-	only := flag.String("only", "", "only contests whose name contains this")
+	if url := os.Getenv(workerEnv); url != "" {
+		if err := beWorker(context.Background(), url, os.Getenv(heapEnv), os.Stdin); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: worker:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	var (
+		opts    options
+		out     output
+		asJSON  = flag.Bool("json", false, "print one JSON object")
+		gates   = flag.Bool("gates", false, "end with status 3 when a gate is missed")
+		profile = flag.String("cpuprofile", "", "write a CPU profile of this process to `FILE`")
+	)
+	flag.BoolVar(&opts.quick, "quick", false, "fewer rounds and smaller ones, nothing that takes long: under five minutes")
+	flag.BoolVar(&opts.statements, "statements", false, "also say which statements PostgreSQL spent its time on (costs some speed)")
+	flag.IntVar(&opts.rounds, "rounds", 0, "how many rounds; 0 is 7, or 3 with --quick")
+	flag.StringVar(&opts.only, "only", "", "only contests and measurements whose name contains one of these `WORDS`, separated by commas")
+	flag.StringVar(&out.plot, "plot", "", "draw the rates to `FILE`, an SVG")
+	flag.StringVar(&opts.heap, "heap", "", "in the full run, write the heap profile of a worker with a million deliveries waiting to `FILE`")
+	flag.Float64Var(&opts.scale, "scale", 1, "multiply all numbers of operations and rows, to try something out")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	slog.SetDefault(slog.New(slog.DiscardHandler))
-	if *profile != "" {
-		f, err := os.Create(*profile)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		defer f.Close()
-		if err := pprof.StartCPUProfile(f); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(1)
-		}
-		defer pprof.StopCPUProfile()
-	}
-	if err := run(ctx, *asJSON, *quick, *statements, *rounds, *only); err != nil {
+	out.json, out.progress = *asJSON, os.Stderr
+
+	status, err := profiled(*profile, func() (int, error) { return run(ctx, opts, out, *gates) })
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
+		status = 1
 	}
+	stop()
+	os.Exit(status) //nolint:gocritic // stop was called
 }
 
-func run(ctx context.Context, asJSON, quick, statements bool, rounds int, only string) error {
-	b, err := start(ctx, quick, statements)
+// profiled runs do under the CPU profiler, where a file is named.
+func profiled(path string, do func() (int, error)) (status int, err error) {
+	if path == "" {
+		return do()
+	}
+	f, err := os.Create(path)
 	if err != nil {
-		return err
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return 1, err
+	}
+	defer pprof.StopCPUProfile()
+	return do()
+}
+
+// output is where a report goes.
+type output struct {
+	json     bool
+	plot     string
+	progress io.Writer
+}
+
+// gatesMissed is the exit status for --gates.
+const gatesMissed = 3
+
+func run(ctx context.Context, opts options, out output, gates bool) (status int, err error) {
+	b, err := start(ctx, opts)
+	if err != nil {
+		return 1, err
 	}
 	defer b.close()
-	switch {
-	case rounds > 0:
-	case quick:
-		rounds = 3
-	default:
-		rounds = 7
+	b.progress = out.progress
+	r, err := b.measure(ctx)
+	if err != nil {
+		return 1, err
 	}
-	var contests []contest
-	for _, c := range all() {
-		if strings.Contains(c.name, only) {
-			contests = append(contests, c)
+	if out.plot != "" {
+		if err := r.plot(out.plot); err != nil {
+			return 1, err
 		}
 	}
-	results := map[string][]result{}
-	for round := range rounds {
-		for _, c := range contests {
-			r, err := b.round(ctx, c)
-			if err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
-			}
-			results[c.name] = append(results[c.name], r)
-			fmt.Fprintf(os.Stderr, "round %d of %d: %-28s %9.0f /s\n", round+1, rounds, c.name, r.Rate)
-		}
+	if out.json {
+		enc := json.NewEncoder(os.Stdout)
+		enc.SetIndent("", "  ")
+		err = enc.Encode(r)
+	} else {
+		err = r.print(os.Stdout)
 	}
-	report := newReport(results)
-	if only == "" {
-		if err := b.more(ctx, report); err != nil {
-			return err
-		}
+	if missed := r.missed(); gates && len(missed) > 0 {
+		fmt.Fprintln(out.progress, "bench: gates missed:", strings.Join(missed, ", "))
+		return gatesMissed, err
 	}
-	if !asJSON {
-		return report.print(os.Stdout)
-	}
-	enc := json.NewEncoder(os.Stdout)
-	enc.SetIndent("", "  ")
-	return enc.Encode(report)
+	return 0, err
 }

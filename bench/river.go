@@ -75,15 +75,18 @@ func riverNoop(ctx context.Context, pool *pgxpool.Pool, n int) (func(context.Con
 	if err := insertNoops(ctx, client, n); err != nil {
 		return nil, err
 	}
-	return func(ctx context.Context) error {
-		if err := client.Start(ctx); err != nil {
-			return err
-		}
-		if err := done.wait(ctx); err != nil {
-			return err
-		}
-		return client.Stop(ctx) // it writes the last completions
-	}, nil
+	return func(ctx context.Context) error { return workRiver(ctx, client, done) }, nil
+}
+
+// workRiver runs a client until the counter is done, and then to its end.
+func workRiver(ctx context.Context, client *river.Client[pgx.Tx], done *counter) error {
+	if err := client.Start(ctx); err != nil {
+		return err
+	}
+	if err := done.wait(ctx); err != nil {
+		return err
+	}
+	return client.Stop(ctx) // it writes the last completions
 }
 
 func insertNoops(ctx context.Context, client *river.Client[pgx.Tx], n int) error {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -19,26 +20,54 @@ import (
 // poolSize is the same for all: about four connections a core were fastest.
 const poolSize = 8
 
-// bench is a server that waits for the disk, as a real one does.
-type bench struct {
-	server            *postgres.Server
+// options are how a bench runs.
+type options struct {
 	quick, statements bool
-	n                 int
+	rounds            int
+	only, heap        string
+	// scale multiplies the number of operations of everything; tests make it tiny.
+	scale float64
+	// careless leaves out what only figures need: waiting for the disk, and for PostgreSQL's own statistics.
+	careless bool
 }
 
-func start(ctx context.Context, quick, statements bool) (*bench, error) {
-	settings := map[string]string{
-		"fsync": "on", "synchronous_commit": "on", "shared_buffers": "512MB", "max_wal_size": "4GB", "track_activities": "on",
+// bench is a server that waits for the disk, as a real one does.
+type bench struct {
+	options
+	server   *postgres.Server
+	progress io.Writer // nil: nobody is told
+	wire     wire
+	n        int // databases made so far
+}
+
+// template is a migrated database that the others are copied from.
+const template = "bench_template"
+
+func start(ctx context.Context, opts options) (*bench, error) {
+	settings := map[string]string{"shared_buffers": bufferSize, "max_wal_size": "4GB", "track_activities": "on"}
+	if !opts.careless {
+		settings["fsync"], settings["synchronous_commit"] = "on", "on"
 	}
-	if statements {
+	if opts.statements {
 		settings["shared_preload_libraries"], settings["pg_stat_statements.track_planning"] = "pg_stat_statements", "on"
 	}
-	server, err := postgres.Start(ctx, postgres.Options{Ephemeral: true, Durable: true, Settings: settings})
+	server, err := postgres.Start(ctx, postgres.Options{Ephemeral: true, Durable: !opts.careless, Settings: settings})
 	if err != nil {
 		return nil, err
 	}
-	return &bench{server: server, quick: quick, statements: statements}, nil
+	b := &bench{options: opts, server: server}
+	err = server.CreateDatabase(ctx, template)
+	if err == nil {
+		err = migrations.Up(ctx, server.URL(template), migrations.Options{})
+	}
+	if err != nil {
+		b.close()
+		return nil, err
+	}
+	return b, nil
 }
+
+const bufferSize = "512MB"
 
 func (b *bench) close() { _ = b.server.Close() }
 
@@ -47,8 +76,15 @@ func (b *bench) close() { _ = b.server.Close() }
 type contest struct {
 	name    string
 	ops     int
-	prepare func(ctx context.Context, pool *pgxpool.Pool, n int) (do func(context.Context) error, err error)
+	prepare prepare
+	// wire says what an operation costs on the wire where it is not this process that talks to PostgreSQL.
+	wire *perOp
 }
+
+type prepare func(ctx context.Context, pool *pgxpool.Pool, n int) (do func(context.Context) error, err error)
+
+// perOp is what an operation costs on the wire.
+type perOp struct{ trips, statements float64 }
 
 // warmUp is how many operations go before the clock starts, on the same connections: a session that is new plans and
 // loads what one that is a second old has.
@@ -56,34 +92,41 @@ const warmUp = 3000
 
 // result is one round.
 type result struct {
-	Rate      float64 `json:"rate"`
-	Client    float64 `json:"client_cpu_us_per_op"`
-	Server    float64 `json:"server_cpu_us_per_op"`
-	Commits   float64 `json:"commits_per_op"`
-	WAL       float64 `json:"wal_bytes_per_op"`
-	Ops       int     `json:"ops"`
-	DurationS float64 `json:"duration_s"`
+	Rate       float64 `json:"rate"`
+	Client     float64 `json:"client_cpu_us_per_op"`
+	Server     float64 `json:"server_cpu_us_per_op"`
+	Commits    float64 `json:"commits_per_op"`
+	Trips      float64 `json:"round_trips_per_op"`
+	Statements float64 `json:"statements_per_op"`
+	WAL        float64 `json:"wal_bytes_per_op"`
 }
 
 // database makes a migrated database of its own.
 func (b *bench) database(ctx context.Context) (url string, drop func(), err error) {
 	b.n++
 	name := fmt.Sprintf("bench_%d", b.n)
-	if err := b.server.CreateDatabase(ctx, name); err != nil {
+	if err := b.server.CopyDatabase(ctx, name, template); err != nil {
 		return "", nil, err
 	}
-	url = b.server.URL(name)
 	drop = func() { _ = b.server.DropDatabase(context.WithoutCancel(ctx), name) }
-	return url, drop, migrations.Up(ctx, url, migrations.Options{})
+	return b.server.URL(name), drop, nil
 }
 
-func connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
+func (b *bench) connect(ctx context.Context, url string) (*pgxpool.Pool, error) {
 	cfg, err := pgxpool.ParseConfig(url)
 	if err != nil {
 		return nil, err
 	}
-	cfg.MaxConns = poolSize
+	cfg.MaxConns, cfg.ConnConfig.DialFunc = poolSize, b.wire.dial
 	return pgxpool.NewWithConfig(ctx, cfg)
+}
+
+// scaled is a number of operations, rows or samples as the options want it.
+func (b *bench) scaled(n int) int {
+	if b.scale > 0 {
+		n = int(float64(n) * b.scale)
+	}
+	return max(n, 20)
 }
 
 // round runs a contest once, in a fresh database.
@@ -93,16 +136,21 @@ func (b *bench) round(ctx context.Context, c contest) (r result, err error) {
 		return r, err
 	}
 	defer drop()
-	pool, err := connect(ctx, url)
+	return b.roundIn(ctx, url, c)
+}
+
+// roundIn runs a contest once, in a database that is there.
+func (b *bench) roundIn(ctx context.Context, url string, c contest) (r result, err error) {
+	pool, err := b.connect(ctx, url)
 	if err != nil {
 		return r, err
 	}
 	defer pool.Close()
-	ctx, cancel := context.WithTimeout(ctx, 3*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
-	ops := c.ops
+	ops := b.scaled(c.ops)
 	if b.quick {
-		ops /= 2
+		ops = max(ops/2, 20)
 	}
 	do, err := c.prepare(ctx, pool, min(warmUp, ops/4))
 	if err == nil {
@@ -114,11 +162,10 @@ func (b *bench) round(ctx context.Context, c contest) (r result, err error) {
 	if do, err = c.prepare(ctx, pool, ops); err != nil {
 		return r, err
 	}
-	if _, err := pool.Exec(ctx, "vacuum analyze"); err != nil {
-		return r, err
-	}
-	if _, err := pool.Exec(ctx, "checkpoint"); err != nil {
-		return r, err
+	for _, sql := range []string{"vacuum analyze", "checkpoint"} {
+		if _, err := pool.Exec(ctx, sql); err != nil {
+			return r, err
+		}
 	}
 	if err := b.watchStatements(ctx, pool); err != nil {
 		return r, err
@@ -140,21 +187,28 @@ func (b *bench) round(ctx context.Context, c contest) (r result, err error) {
 		return r, err
 	}
 	n := float64(ops)
-	return result{
-		Rate: n / took.Seconds(), Ops: ops, DurationS: took.Seconds(),
-		Client: (after.client - before.client).Seconds() * 1e6 / n, Server: (after.server - before.server).Seconds() * 1e6 / n,
+	r = result{
+		Rate: n / took.Seconds(), Client: (after.client - before.client).Seconds() * 1e6 / n, Server: (after.server - before.server).Seconds() * 1e6 / n,
 		Commits: float64(after.commits-before.commits) / n, WAL: float64(after.wal-before.wal) / n,
-	}, nil
+		Trips: float64(after.trips-before.trips) / n, Statements: float64(after.statements-before.statements) / n,
+	}
+	if c.wire != nil {
+		r.Trips, r.Statements = c.wire.trips, c.wire.statements
+	}
+	return r, nil
 }
 
 // state is what PostgreSQL and this process have counted so far.
 type state struct {
-	client, server time.Duration
-	commits, wal   int64
+	client, server    time.Duration
+	commits, wal      int64
+	trips, statements int64
 }
 
 func (b *bench) look(ctx context.Context, pool *pgxpool.Pool) (s state, err error) {
-	time.Sleep(1100 * time.Millisecond) // PostgreSQL's sessions report what they did once a second at the latest
+	if !b.careless {
+		time.Sleep(1100 * time.Millisecond) // PostgreSQL's sessions report what they did once a second at the latest
+	}
 	if _, err := pool.Exec(ctx, "select pg_stat_clear_snapshot()"); err != nil {
 		return s, err
 	}
@@ -164,11 +218,15 @@ func (b *bench) look(ctx context.Context, pool *pgxpool.Pool) (s state, err erro
 	if err != nil {
 		return s, err
 	}
-	var use syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
-		return s, err
+	s.trips, s.statements = b.wire.trips.Load(), b.wire.statements.Load()
+	// The children that have ended are pgbench's.
+	for _, who := range []int{syscall.RUSAGE_SELF, syscall.RUSAGE_CHILDREN} {
+		var use syscall.Rusage
+		if err := syscall.Getrusage(who, &use); err != nil {
+			return s, err
+		}
+		s.client += time.Duration(use.Utime.Nano() + use.Stime.Nano())
 	}
-	s.client = time.Duration(use.Utime.Nano() + use.Stime.Nano())
 	s.server, err = serverCPU(dir)
 	return s, err
 }
