@@ -13,6 +13,9 @@ import (
 	"github.com/weirqueue/weir/workers/channel"
 )
 
+// deliveriesAtOnce is where ours were fastest, as River's was at manyWorkers: more of them wait for each other's statement.
+const deliveriesAtOnce = 1000
+
 // sender is a channel that takes so long for each message.
 type sender struct{ delay time.Duration }
 
@@ -43,7 +46,7 @@ func delivery(delay time.Duration, enqueue func(context.Context, *jobs.Client, i
 		done := newCounter(n)
 		fleet, err := workers.New(pool, &workers.Config{
 			Channels: map[string]channel.Channel{"bench": &sender{delay}}, FetchCooldown: 20 * time.Millisecond, FetchPollInterval: 1000 * time.Millisecond,
-			Delivery: workers.DeliveryConfig{MaxWorkers: manyWorkers}, Logger: slog.New(slog.DiscardHandler),
+			Delivery: workers.DeliveryConfig{MaxWorkers: deliveriesAtOnce}, Logger: slog.New(slog.DiscardHandler),
 			Observer: workers.ObserverFunc(func(_ context.Context, e workers.Event) {
 				if ended, ok := e.(workers.TryEnded); ok && ended.Status == jobs.StatusSent {
 					done.tick()

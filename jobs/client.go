@@ -110,7 +110,7 @@ func NewClient(pool *pgxpool.Pool, cfg *Config) (*Client, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
-	riverClient, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Schema: c.Schema, Logger: c.Logger})
+	riverClient, err := river.NewClient(riverpgxv5.New(pool), doorbell.ClientConfig(c.Schema, c.Logger))
 	if err != nil {
 		return nil, fmt.Errorf("jobs: make the River client: %w", err)
 	}

@@ -188,3 +188,42 @@ func TestDoorbell_MissingChannelBlocks(t *testing.T) {
 	require.Empty(t, run.BlockedReason)
 	require.Zero(t, run.Failures)
 }
+
+// A doorbell that rings soon after another one is heard at once too: it does not wait for the next poll.
+func TestDoorbell_SoonAfterAnotherIsHeardAtOnce(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	client := newClient(t, pool)
+	begun := make(chan string, 100)
+	cfg := quickConfig(&fake{do: func(_ context.Context, m channel.Message, _ int) (channel.Sent, error) {
+		begun <- m.Address
+		return taken()
+	}})
+	// Nothing but an announcement finds a doorbell here.
+	cfg.FetchPollInterval, cfg.DoorbellGrace = time.Hour, time.Hour
+	start(t, pool, cfg)
+	enqueue := func(address string) {
+		_, err := client.Notify(t.Context(), jobs.Notification{To: []jobs.Recipient{{Channel: "email", Address: address}}, Subject: "s", Text: "t"}, nil)
+		require.NoError(t, err)
+	}
+	begins := func(wait time.Duration) bool {
+		select {
+		case <-begun:
+			return true
+		case <-time.After(wait):
+			return false
+		}
+	}
+	sent := 1
+	for enqueue("ada@example.com"); !begins(500 * time.Millisecond); sent++ { // until the fleet listens
+		enqueue("ada@example.com")
+	}
+	for sent--; sent > 0; sent-- {
+		require.True(t, begins(20*time.Second), "one of the first waits")
+	}
+	for range 5 {
+		enqueue("ada@example.com")
+		require.True(t, begins(20*time.Second), "it waits for a poll")
+		time.Sleep(15 * time.Millisecond) // longer than the fleet's own cooldown
+	}
+}

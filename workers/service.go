@@ -81,7 +81,7 @@ func Register(riverWorkers *river.Workers, pool *pgxpool.Pool, cfg *Config) (*Se
 
 func newService(pool *pgxpool.Pool, c *Config) (*Service, error) {
 	// Insert-only: it rings, and works nothing.
-	ringer, err := river.NewClient(riverpgxv5.New(pool), &river.Config{Schema: c.Schema, Logger: c.Logger})
+	ringer, err := river.NewClient(riverpgxv5.New(pool), doorbell.ClientConfig(c.Schema, c.Logger))
 	if err != nil {
 		return nil, fmt.Errorf("workers: make the River client that rings: %w", err)
 	}

@@ -7,6 +7,7 @@ package doorbell
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -46,6 +47,13 @@ type Bells struct {
 	client               *river.Client[pgx.Tx]
 	retire, erase, stamp *fencing.Statement
 	orphans              *fencing.Statement
+}
+
+// ClientConfig is for an insert-only River client that rings. By River's default such a client is silent for 100 ms after
+// each announcement, and what it inserts in that time waits for a poll. This one is silent for as short as River allows;
+// it never announces each insert, since commits that notify wait for each other (PG-07).
+func ClientConfig(schema string, logger *slog.Logger) *river.Config {
+	return &river.Config{Schema: schema, Logger: logger, FetchCooldown: river.FetchCooldownMin}
 }
 
 // New makes bells that ring through client, an insert-only one or any other.

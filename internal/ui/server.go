@@ -19,6 +19,7 @@ import (
 	"riverqueue.com/riverui"
 
 	"github.com/weirqueue/weir/desk"
+	"github.com/weirqueue/weir/internal/doorbell"
 	"github.com/weirqueue/weir/jobs"
 )
 
@@ -61,7 +62,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.Default()
 	}
-	client, err := river.NewClient(riverpgxv5.New(cfg.Pool), &river.Config{Schema: cfg.Schema, Logger: cfg.Logger})
+	client, err := river.NewClient(riverpgxv5.New(cfg.Pool), doorbell.ClientConfig(cfg.Schema, cfg.Logger))
 	if err != nil {
 		return nil, fmt.Errorf("ui: make the River client: %w", err)
 	}
