@@ -1,7 +1,8 @@
 // Package desk keeps versioned documents: spreadsheets, markdown texts and records, each with one owner, in folders.
 //
 //	store, err := desk.NewStore(pool)
-//	file, err := store.Create(ctx, "ada", desk.NewFile{Name: "Budget", Content: desk.EmptySpreadsheet()})
+//	content, err := desk.ParseContent([]byte(`{"cells": {"A1": {"v": "Rent"}, "B1": {"v": 1200.50}}}`))
+//	file, err := store.Create(ctx, "ada", desk.NewFile{Name: "Budget", Content: content})
 //	…
 //	saved, err := store.Save(ctx, "ada", desk.Save{
 //		File: file.ID, ID: desk.NewSaveID(), Writer: "tab-1",

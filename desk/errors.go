@@ -32,6 +32,8 @@ var (
 	ErrFolderNotEmpty = errors.New("desk: the folder is not empty")
 	// ErrFolderCycle: the folder would end up in itself, or too deep.
 	ErrFolderCycle = errors.New("desk: a folder cannot be moved there")
+	// ErrNotMigrated: the tables are not there. `worker migrate up` makes them.
+	ErrNotMigrated = errors.New("the database has no tables of documents, or older ones: run `worker migrate up` first")
 )
 
 // What Identify may answer; see HandlerConfig.

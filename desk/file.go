@@ -127,6 +127,9 @@ func (s *Store) Create(ctx context.Context, owner Owner, n NewFile) (*File, erro
 
 // CreateTx is Create in the caller's transaction.
 func (s *Store) CreateTx(ctx context.Context, tx pgx.Tx, owner Owner, n NewFile) (*File, error) {
+	if err := given(tx); err != nil {
+		return nil, err
+	}
 	return s.create(ctx, tx, owner, n)
 }
 
@@ -176,6 +179,9 @@ func (s *Store) Get(ctx context.Context, owner Owner, id FileID) (*File, error) 
 
 // GetTx is Get in the caller's transaction. It locks nothing: SaveTx finds out whether somebody saved meanwhile.
 func (s *Store) GetTx(ctx context.Context, tx pgx.Tx, owner Owner, id FileID) (*File, error) {
+	if err := given(tx); err != nil {
+		return nil, err
+	}
 	return s.get(ctx, tx, owner, id)
 }
 

@@ -41,6 +41,9 @@ func (s *Store) Delete(ctx context.Context, owner Owner, id FileID) error {
 
 // DeleteTx is Delete in the caller's transaction.
 func (s *Store) DeleteTx(ctx context.Context, tx pgx.Tx, owner Owner, id FileID) error {
+	if err := given(tx); err != nil {
+		return err
+	}
 	return s.delete(ctx, tx, owner, id)
 }
 

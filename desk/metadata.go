@@ -51,6 +51,9 @@ func (s *Store) Describe(ctx context.Context, owner Owner, id FileID, m Metadata
 
 // DescribeTx is Describe in the caller's transaction.
 func (s *Store) DescribeTx(ctx context.Context, tx pgx.Tx, owner Owner, id FileID, m Metadata) (*File, error) {
+	if err := given(tx); err != nil {
+		return nil, err
+	}
 	return s.describe(ctx, tx, owner, id, m)
 }
 

@@ -88,6 +88,32 @@ func TestStore_ZeroValuesNameWhatIsMissing(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A transaction that was never begun is named, and is no panic.
+func TestStore_WithoutATransactionSaysSo(t *testing.T) {
+	t.Parallel()
+	store, _ := newStore(t)
+	content := markdown(t, "x")
+	f, err := store.Create(t.Context(), "ada", desk.NewFile{Content: content})
+	require.NoError(t, err)
+	for call, do := range map[string]func() error{
+		"CreateTx": func() error {
+			_, err := store.CreateTx(t.Context(), nil, "ada", desk.NewFile{Content: content})
+			return err
+		},
+		"GetTx":  func() error { _, err := store.GetTx(t.Context(), nil, "ada", f.ID); return err },
+		"SaveTx": func() error { _, err := store.SaveTx(t.Context(), nil, "ada", save(f, "s", content)); return err },
+		"DescribeTx": func() error {
+			_, err := store.DescribeTx(t.Context(), nil, "ada", f.ID, desk.Metadata{Name: new("n")})
+			return err
+		},
+		"DeleteTx": func() error { return store.DeleteTx(t.Context(), nil, "ada", f.ID) },
+	} {
+		err := do()
+		require.ErrorIs(t, err, desk.ErrInvalid, call)
+		require.ErrorContains(t, err, `tx = "nil"`, call)
+	}
+}
+
 // A caller who gives up is told so; a database without the tables is an error that names the statement, and neither panics.
 func TestStore_WithoutTimeOrTables(t *testing.T) {
 	t.Parallel()
@@ -102,6 +128,8 @@ func TestStore_WithoutTimeOrTables(t *testing.T) {
 	require.NoError(t, err)
 	for call, err := range everyCall(t.Context(), bare, "ada", "fil_0123456789ab", "fld_0123456789ab", content) {
 		require.ErrorContains(t, err, "desk: ", call)
+		require.ErrorIs(t, err, desk.ErrNotMigrated, call)
+		require.ErrorContains(t, err, "worker migrate up", call)
 		require.NotErrorIs(t, err, desk.ErrNotFound, call)
 	}
 	_, err = bare.Look(t.Context(), "ada", "fil_0123456789ab")

@@ -104,7 +104,7 @@ func failureOf(err error) failure {
 	case errors.Is(err, ErrInvalid):
 		return failure{status: http.StatusBadRequest, Code: "invalid", Message: "The request cannot be understood.", Fields: fieldsOf(err)}
 	case isOutage(err):
-		return failure{status: http.StatusServiceUnavailable, Code: "unavailable", Message: "The database does not answer. What was sent may have been stored or not; sending it again is safe."}
+		return failure{status: http.StatusServiceUnavailable, Code: "unavailable", Message: "The database does not answer. What was sent may have been stored or not; sending a save again is safe."}
 	}
 	return failure{status: http.StatusInternalServerError, Code: "internal", Message: "Something went wrong here. The log of this server says what."}
 }

@@ -123,7 +123,12 @@ func (s *Store) Save(ctx context.Context, owner Owner, v Save) (*Saved, error) {
 
 // SaveTx is Save in the caller's transaction. The file is locked until the transaction ends: keep that short. A folder
 // that is deleted in the very moment of the save is ErrFolderNotFound too, and then the transaction can only roll back.
+// The expected version is a part of the request: who may repeat it keeps that beside the content, and does not read it
+// anew.
 func (s *Store) SaveTx(ctx context.Context, tx pgx.Tx, owner Owner, v Save) (*Saved, error) {
+	if err := given(tx); err != nil {
+		return nil, err
+	}
 	return s.save(ctx, tx, owner, v)
 }
 

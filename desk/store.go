@@ -68,9 +68,21 @@ func violates(err error, constraint string) bool {
 	return errors.As(err, &refused) && refused.ConstraintName == constraint
 }
 
+// given refuses a transaction that a caller forgot to begin.
+func given(tx pgx.Tx) error {
+	if tx == nil {
+		return invalid("tx", "nil", "a transaction that has begun")
+	}
+	return nil
+}
+
 func wrap(s statement, err error) error {
 	if err == nil {
 		return nil
+	}
+	var refused *pgconn.PgError
+	if errors.As(err, &refused) && (refused.Code == "42P01" || refused.Code == "3F000") {
+		return fmt.Errorf("desk: %s: %w: %w", s.name, ErrNotMigrated, err)
 	}
 	return fmt.Errorf("desk: %s: %w", s.name, err)
 }

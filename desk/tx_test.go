@@ -65,6 +65,35 @@ func TestSaveTx_IsTheCallersTransaction(t *testing.T) {
 	require.ErrorIs(t, err, desk.ErrDeleted)
 }
 
+// A tool that carries the same thing out again is answered when it kept the version that its content was made from. A
+// version that is read anew makes another request of it, which is refused and never applied twice.
+func TestSaveTx_ARepeatNamesTheVersionThatItBeganWith(t *testing.T) {
+	t.Parallel()
+	store, a := newStore(t)
+	f, err := store.Create(t.Context(), "ada", desk.NewFile{Content: markdown(t, "one")})
+	require.NoError(t, err)
+	carryOut := func(base *desk.File) (saved *desk.Saved, err error) {
+		err = pgx.BeginFunc(t.Context(), a.pool, func(tx pgx.Tx) error {
+			saved, err = store.SaveTx(t.Context(), tx, "ada", save(base, "run-1-step-2", markdown(t, "two")))
+			return err
+		})
+		return saved, err
+	}
+	saved, err := carryOut(f)
+	require.NoError(t, err)
+	require.False(t, saved.Replayed)
+	saved, err = carryOut(f)
+	require.NoError(t, err)
+	require.True(t, saved.Replayed)
+	anew, err := store.Get(t.Context(), "ada", f.ID)
+	require.NoError(t, err)
+	_, err = carryOut(anew)
+	require.ErrorIs(t, err, desk.ErrSaveIDReused)
+	read, err := store.Get(t.Context(), "ada", f.ID)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, read.Version)
+}
+
 // Whatever speaks against a save is an error that leaves the caller's transaction usable.
 func TestSaveTx_RefusalsLeaveTheTransactionUsable(t *testing.T) {
 	t.Parallel()

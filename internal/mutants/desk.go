@@ -19,6 +19,7 @@ const (
 	deskResponseGo = "desk/response.go"
 	deskFilesGo    = "desk/filesapi.go"
 	deskLimiterGo  = "desk/limiter.go"
+	deskStoreGo    = "desk/store.go"
 	deskYAML       = "desk/openapi.yaml"
 	deskSQL        = "migrations/sql/0002_desk.sql"
 	uiDeskGo       = "internal/ui/desk.go"
@@ -45,6 +46,9 @@ var deskMutants = []mutant{
 	{"desk: another schema's saves are forgotten", one(deskSaveGo, "	hash := v.hash()\n", "	hash := v.hash()\n	if v.SchemaVersion != SchemaVersion {\n		return nil, ErrSchemaOutdated\n	}\n"), deskPkg, "Save_OfAnotherSchema"},
 
 	// The ledger.
+	{"desk: no transaction", one(deskStoreGo, "if tx == nil {", "if false {"), deskPkg, "Store_WithoutATransaction"},
+	{"desk: tables that are not there are not named", one(deskStoreGo, "%w: %w\", s.name, ErrNotMigrated, err)", "%w\", s.name, errors.Join(err))"), deskPkg, "Store_WithoutTimeOrTables"},
+	{"desk: a repeat on another version is the same", one(deskSaveGo, "}{v.ExpectedVersion, v.ExpectedRev,", "}{0, v.ExpectedRev,"), deskPkg, "SaveTx_ARepeat"},
 	{"desk: the ledger is not asked", one(deskSaveGo, "and not exists (select from desk.save s where s.file_id = @id::text and s.save_id = @save::text)\n", "\n"), deskPkg, "SaveTx_Refusals"},
 	{"desk: the ledger is not written", one(deskSaveGo, "f.writer_id, @hash::bytea from f\n", "f.writer_id, @hash::bytea from f where false\n"), deskPkg, "Save_WhoseAnswer|Save_Fifty"},
 	{"desk: a replay is not recognised", one(deskSaveGo, "case version != nil:", "case version != nil && f.Version == *version && false:"), deskPkg, "Save_WhoseAnswer|Save_Fifty"},
