@@ -191,3 +191,31 @@ func TestStepBegin_ARefusedFirstStatementCommitsNothing(t *testing.T) {
 		require.Zero(t, numberFrom(t, pool, "select count(*)::int from done"), name)
 	}
 }
+
+// The server has ended the connections of a pool that was idle. That ends the try before its step has begun, whatever the
+// step's function makes of the error: the next try is the one that counts.
+func TestStepBegin_AConnectionThatIsGoneIsNothingThatTheStepDid(t *testing.T) {
+	t.Parallel()
+	address := pgtest.URL(t)
+	var w wires
+	pool, direct := pgtest.Connect(t, address, pgtest.Config(w.watch)), pgtest.Connect(t, address)
+	calls := 0
+	kind := jobs.MustKind[order]("first_gone", jobs.KindConfig{MaxAttempts: 2, Steps: []jobs.Step{{Name: "only", Effect: jobs.Transactional}}})
+	runKinds(t, pool, workers.Bind(kind, workers.KindConfig{Lease: time.Minute, Backoff: workers.Backoff{First: 10 * time.Millisecond, Max: 20 * time.Millisecond}},
+		workers.Transactional("only", func(ctx context.Context, tx pgx.Tx, _ *workers.In[order]) (any, error) {
+			if calls++; calls == 1 {
+				w.cut()
+			}
+			if err := tx.QueryRow(ctx, "select $1::integer", 1).Scan(new(int)); err != nil {
+				return nil, workers.Refuse("mine", err)
+			}
+			return nil, nil
+		})))
+	client, err := jobs.NewClient(direct, nil)
+	require.NoError(t, err)
+	res, err := client.Enqueue(t.Context(), kind.Of(order{}), nil)
+	require.NoError(t, err)
+	run := waitFor(t, client, res.Run.ID)
+	require.Equal(t, jobs.Status("succeeded"), run.Status, "%s: %s", run.ErrorCode, run.ErrorMessage)
+	require.Equal(t, 2, calls)
+}
