@@ -44,6 +44,15 @@ func (o office) sheet(t *testing.T, cells string) *desk.File {
 	return f
 }
 
+func (o office) note(t *testing.T, text string) *desk.File {
+	t.Helper()
+	content, err := desk.Markdown(text)
+	require.NoError(t, err)
+	f, err := o.store.Create(t.Context(), "ada", desk.NewFile{Name: "Notes", Content: content})
+	require.NoError(t, err)
+	return f
+}
+
 func (o office) read(t *testing.T, id desk.FileID) *desk.File {
 	t.Helper()
 	f, err := o.store.Get(t.Context(), "ada", id)

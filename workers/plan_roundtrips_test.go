@@ -16,8 +16,8 @@ import (
 	"github.com/weirqueue/weir/workers/tool/desktool"
 )
 
-// What a desk step costs beside its one commit (TestSteps_CommitsOfAStep): a step that makes a file three round trips, one
-// that changes a file a fourth, for what was there before, which its inverse needs.
+// What a step of each desk tool costs beside its one commit (TestSteps_CommitsOfAStep): two round trips where it makes a file,
+// three where it looks at what was there before, which its inverse needs.
 func TestPlan_RoundTripsOfADeskStep(t *testing.T) {
 	t.Parallel()
 	var (
@@ -47,15 +47,30 @@ func TestPlan_RoundTripsOfADeskStep(t *testing.T) {
 	require.NoError(t, err)
 	o := office{store: proposing, client: client, pool: other}
 	sheet := o.sheet(t, `{"A1":{"v":1}}`)
-	const steps = 60
+	const steps = 20
+	text := o.note(t, "was")
+	var doomed []desk.FileID
+	for range steps {
+		doomed = append(doomed, o.note(t, "x").ID)
+	}
 	for name, c := range map[string]struct {
 		step func(i int) jobs.PlanStep
 		want int64
 	}{
-		"create": {func(int) jobs.PlanStep { return call(desktool.CreateMarkdown, `{"name": "Notes"}`) }, 3},
-		"update": {func(i int) jobs.PlanStep {
+		"create markdown":    {func(int) jobs.PlanStep { return call(desktool.CreateMarkdown, `{"name": "Notes"}`) }, 2},
+		"create spreadsheet": {func(int) jobs.PlanStep { return call(desktool.CreateSpreadsheet, `{"name": "Budget"}`) }, 2},
+		"update cells": {func(i int) jobs.PlanStep {
 			return call(desktool.UpdateCells, `{"file": %q, "expectedVersion": %d, "cells": {"A1": {"v": %d}}}`, sheet.ID, i+1, i)
-		}, 4},
+		}, 3},
+		"update markdown": {func(i int) jobs.PlanStep {
+			return call(desktool.UpdateMarkdown, `{"file": %q, "expectedVersion": %d, "text": "%d"}`, text.ID, i+1, i)
+		}, 3},
+		"rename": {func(i int) jobs.PlanStep {
+			return call(desktool.RenameFile, `{"file": %q, "name": "Name %d"}`, sheet.ID, i)
+		}, 3},
+		"delete": {func(i int) jobs.PlanStep {
+			return call(desktool.DeleteFile, `{"file": %q, "expectedVersion": 1}`, doomed[i])
+		}, 3},
 	} {
 		seen = nil
 		var list []jobs.PlanStep

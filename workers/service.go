@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 	"github.com/riverqueue/river/riverdriver/riverpgxv5"
@@ -28,10 +29,12 @@ const releaseTime = 4 * time.Second
 // Service is Weir's part of a process that works River jobs: workers, heartbeats, and the reaper that runs on every
 // node. Register puts it into a River client that the application has; a Fleet has its own.
 type Service struct {
-	pool  *pgxpool.Pool
-	cfg   *Config
-	log   *slog.Logger
-	owner string
+	pool *pgxpool.Pool
+	// simple: the pool's connections use the simple protocol.
+	simple bool
+	cfg    *Config
+	log    *slog.Logger
+	owner  string
 
 	bells    *doorbell.Bells
 	keeper   *fencing.Keeper
@@ -88,7 +91,7 @@ func newService(pool *pgxpool.Pool, c *Config) (*Service, error) {
 	bells := doorbell.New(ringer)
 	runs, endRuns := context.WithCancelCause(context.Background())
 	s := &Service{
-		pool: pool, cfg: c, log: c.Logger, owner: fencing.NewOwner(), bells: bells,
+		pool: pool, simple: pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol, cfg: c, log: c.Logger, owner: fencing.NewOwner(), bells: bells,
 		reaper:   &fencing.Reaper{DB: pool, Bells: bells, Settle: receipts.SettleUnknown, MaxReaps: c.MaxReaps, Limit: 500},
 		sweeper:  doorbell.NewSweeper(pool, bells, c.DoorbellGrace),
 		resets:   doorbell.NewResetSweeper(pool, bells, c.DoorbellGrace),

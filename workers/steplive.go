@@ -49,7 +49,7 @@ func (t *try) live(ctx context.Context, s boundStep, last bool) (result, bool) {
 // liveOnce runs the step once. sent is set when the batch with the COMMIT was sent: the moment before it.
 func (t *try) liveOnce(ctx context.Context, s boundStep, last bool) (out json.RawMessage, sent time.Time, err error) {
 	k := t.kind
-	tx, err := beginLive(ctx, t.service.pool, k.kind, k.stepTime)
+	tx, err := t.service.beginLive(ctx, k.kind, k.stepTime)
 	if err != nil {
 		return nil, sent, err
 	}
@@ -61,8 +61,11 @@ func (t *try) liveOnce(ctx context.Context, s boundStep, last bool) (out json.Ra
 			tx.rollback(ctx)
 		}
 	}()
-	value, err := s.impl.live(ctx, &stepTx{Tx: tx.inner, live: tx}, t.in(s))
+	value, err := s.impl.live(ctx, &stepTx{live: tx}, t.in(s))
 	tx.over.Store(true)
+	if tx.refused != nil {
+		return nil, sent, tx.refused
+	}
 	if err == nil {
 		out, err = encode(value)
 	}
@@ -208,5 +211,3 @@ func (t *try) statementOnce(ctx context.Context, s boundStep, sql SQL, last bool
 	}
 	return out, err
 }
-
-var _ pgx.Tx = (*stepTx)(nil)

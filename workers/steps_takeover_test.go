@@ -258,7 +258,7 @@ func TestSteps_ClientCutOffInsideASlowCommit(t *testing.T) {
 	require.LessOrEqual(t, tries.Load(), int32(2))
 }
 
-// A live step costs two round trips beside the user's own, a statement step one.
+// A live step costs one round trip beside the step's own, the first of which begins the transaction; a statement step one.
 func TestSteps_RoundTripsOfAStep(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -267,6 +267,12 @@ func TestSteps_RoundTripsOfAStep(t *testing.T) {
 	}{
 		"live": {func(name string, seen func()) workers.StepFunc[order] {
 			return workers.Transactional(name, func(context.Context, pgx.Tx, *workers.In[order]) (any, error) { seen(); return 1, nil })
+		}, 1},
+		"live, of one statement": {func(name string, seen func()) workers.StepFunc[order] {
+			return workers.Transactional(name, func(ctx context.Context, tx pgx.Tx, _ *workers.In[order]) (n int, err error) {
+				seen()
+				return n, tx.QueryRow(ctx, "select $1::integer", 7).Scan(&n)
+			})
 		}, 2},
 		"statement": {func(name string, seen func()) workers.StepFunc[order] {
 			return workers.Statement(name, func(context.Context, *workers.In[order]) (workers.SQL, error) {

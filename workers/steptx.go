@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -39,9 +40,20 @@ var batchNames = []string{"weir_reset_role", "weir_prove_tx", "weir_immediate", 
 
 // liveTx is the transaction of a live step.
 type liveTx struct {
-	conn  *pgxpool.Conn
+	conn *pgxpool.Conn
+	raw  *pgx.Conn
+	// inner is nil until the transaction has begun: see begin.
 	inner pgx.Tx
 	token string
+	// bound is how long the server lets a statement, or an idle transaction, be, in milliseconds.
+	bound string
+	// refused is why the transaction could not begin; aborted, that what was to be its first statement was refused.
+	refused error
+	aborted bool
+	// simple: the pool prepares nothing, and does not pipeline.
+	simple bool
+	// stepCtx is for what pgx gives no context: Conn and LargeObjects begin the transaction, too.
+	stepCtx context.Context
 	// dirty: the step's SQL may have changed the session, so the connection is not used again.
 	dirty bool
 	// over: the step's function has returned. What it has left behind of its transaction must not reach the connection,
@@ -49,21 +61,15 @@ type liveTx struct {
 	over atomic.Bool
 }
 
-// beginLive begins the transaction, bounded on the server by what the step declared (R11): a process that freezes in it
-// frees its locks, and its connection.
-func beginLive(ctx context.Context, pool *pgxpool.Pool, kind string, stepTime time.Duration) (*liveTx, error) {
-	conn, err := pool.Acquire(ctx)
+// beginLive gets a connection for the transaction, which is bounded on the server by what the step declared (R11): a
+// process that freezes in it frees its locks, and its connection.
+func (s *Service) beginLive(ctx context.Context, kind string, stepTime time.Duration) (*liveTx, error) {
+	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	t := &liveTx{conn: conn, token: newToken()}
+	t := &liveTx{conn: conn, raw: conn.Conn(), token: newToken(), bound: strconv.FormatInt(stepTime.Milliseconds(), 10), simple: s.simple, stepCtx: ctx}
 	if err := t.prepare(ctx, kind); err != nil {
-		t.discard()
-		return nil, err
-	}
-	t.inner, err = conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: fmt.Sprintf(
-		"begin isolation level read committed read write; execute weir_mark_tx('%s', '%d')", t.token, stepTime.Milliseconds())})
-	if err != nil {
 		t.discard()
 		return nil, err
 	}
@@ -78,52 +84,74 @@ func newToken() string {
 
 // prepare costs round trips on a connection's first step only.
 func (t *liveTx) prepare(ctx context.Context, kind string) error {
-	if _, err := t.conn.Conn().Prepare(ctx, "weir_mark_tx", markTx); err != nil {
+	if _, err := t.raw.Prepare(ctx, beginName, beginTx); err != nil {
+		return err
+	}
+	if _, err := t.raw.Prepare(ctx, markName, markTx); err != nil {
 		return err
 	}
 	texts := []string{resetRole, proveTx, immediate, "", commit}
 	for i, text := range texts {
 		if text == "" {
 			for _, stmt := range receipts.StepStatements(kind) {
-				if _, err := t.conn.Conn().Prepare(ctx, stmt.Name, stmt.SQL); err != nil {
+				if _, err := t.raw.Prepare(ctx, stmt.Name, stmt.SQL); err != nil {
 					return err
 				}
 			}
 			continue
 		}
-		if _, err := t.conn.Conn().Prepare(ctx, batchNames[i], text); err != nil {
+		if _, err := t.raw.Prepare(ctx, batchNames[i], text); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// commit sends reset, proof, constraints, fence with receipt, and COMMIT in one round trip. An error for which
-// fencing.OutcomeOf says Unknown leaves it open whether the step committed.
+// commit sends reset, proof, constraints, fence with receipt, and COMMIT in one round trip, and the BEGIN before them where
+// the step had no statement of its own. An error for which fencing.OutcomeOf says Unknown leaves it open whether the step
+// committed.
 func (t *liveTx) commit(ctx context.Context, fence receipts.StepFence) error {
+	if t.aborted {
+		return ErrStepTxFailed
+	}
+	if t.simple {
+		if err := t.begin(ctx); err != nil {
+			return err
+		}
+	}
+	batch, opens := &pgx.Batch{}, 0
+	if t.inner == nil {
+		batch = t.opening()
+		opens = batch.Len()
+	}
 	statement := min(fence.Lease/2, 10*time.Second)
 	stmt, args := fence.Statement()
-	batch := &pgx.Batch{}
-	batch.Queue(batchNames[0])
-	batch.Queue(batchNames[1], t.token, milliseconds(statement/2), milliseconds(statement))
-	batch.Queue(batchNames[2])
-	batch.Queue(stmt.Name, args...)
-	batch.Queue(batchNames[4])
-	results := t.inner.SendBatch(ctx, batch)
+	t.queue(batch, batchNames[0])
+	t.queue(batch, batchNames[1], t.token, milliseconds(statement/2), milliseconds(statement))
+	t.queue(batch, batchNames[2])
+	t.queue(batch, stmt.Name, args...)
+	t.queue(batch, batchNames[4])
+	var results pgx.BatchResults
+	if t.inner != nil {
+		results = t.inner.SendBatch(ctx, batch)
+	} else {
+		results = t.conn.SendBatch(ctx, batch)
+		t.inner = results.Tx()
+	}
 	for i := range batch.Len() {
 		var (
 			tag  pgconn.CommandTag
 			same = true
 			err  error
 		)
-		if i == 0 {
+		if i == opens {
 			err = results.QueryRow().Scan(&same, nil)
 		} else {
 			tag, err = results.Exec()
 		}
 		if err != nil {
 			_ = results.Close()
-			err = explainStepTx(i, err, fence)
+			err = explainStepTx(i-opens, err, fence)
 			// Statements of ours that are gone, or a session that the step has had to itself: nobody knows what else is.
 			t.dirty = t.dirty || errors.Is(err, ErrStepTxEnded) || sqlStateOf(err) == "26000"
 			return err
@@ -135,6 +163,26 @@ func (t *liveTx) commit(ctx context.Context, fence receipts.StepFence) error {
 		}
 	}
 	return results.Close()
+}
+
+// queue queues a prepared statement. In the simple protocol its name is nothing to pgx, but it is to EXECUTE.
+func (t *liveTx) queue(batch *pgx.Batch, name string, args ...any) {
+	if t.simple {
+		name = execute(name, len(args))
+	}
+	batch.Queue(name, args...)
+}
+
+func execute(name string, args int) string {
+	var text strings.Builder
+	text.WriteString(`execute "` + name + `"`)
+	for i := range args {
+		fmt.Fprintf(&text, "%s$%d", [2]string{"(", ", "}[min(i, 1)], i+1)
+	}
+	if args > 0 {
+		text.WriteByte(')')
+	}
+	return text.String()
 }
 
 func sqlStateOf(err error) string {
@@ -167,7 +215,7 @@ func explainStepTx(at int, err error, fence receipts.StepFence) error {
 
 // end gives the connection back, or closes it where its session may have changed, or its state is not known.
 func (t *liveTx) end() {
-	giveBack(t.conn, t.dirty || t.conn.Conn().IsClosed() || t.conn.Conn().PgConn().TxStatus() != 'I')
+	giveBack(t.conn, t.dirty || t.raw.IsClosed() || t.raw.PgConn().TxStatus() != 'I')
 }
 
 // giveBack releases a connection that is fit for the next user, and closes one that is not.
@@ -181,6 +229,9 @@ func giveBack(conn *pgxpool.Conn, spoiled bool) {
 
 // rollback ends a transaction that is not to be committed.
 func (t *liveTx) rollback(ctx context.Context) {
+	if t.inner == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_ = t.inner.Rollback(ctx) // a connection that does not answer is closed by end
@@ -189,103 +240,6 @@ func (t *liveTx) rollback(ctx context.Context) {
 func (t *liveTx) discard() {
 	closeSoon(t.conn.Hijack())
 }
-
-// stepTx is what a step's function sees: the transaction without the means to end it.
-type stepTx struct {
-	pgx.Tx
-	live *liveTx
-	// nested is a savepoint, which may be committed and rolled back.
-	nested bool
-}
-
-func (t *stepTx) Commit(ctx context.Context) error {
-	switch {
-	case t.live.over.Load():
-		return pgx.ErrTxClosed
-	case t.nested:
-		return t.Tx.Commit(ctx)
-	}
-	return ErrStepTx
-}
-
-func (t *stepTx) Rollback(ctx context.Context) error {
-	switch {
-	case t.live.over.Load():
-		return pgx.ErrTxClosed
-	case t.nested:
-		return t.Tx.Rollback(ctx)
-	}
-	return ErrStepTx
-}
-
-func (t *stepTx) Begin(ctx context.Context) (pgx.Tx, error) {
-	if t.live.over.Load() {
-		return nil, pgx.ErrTxClosed
-	}
-	inner, err := t.Tx.Begin(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return &stepTx{Tx: inner, live: t.live, nested: true}, nil
-}
-
-func (t *stepTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if err := t.look(sql); err != nil {
-		return pgconn.CommandTag{}, err
-	}
-	return t.Tx.Exec(ctx, sql, args...)
-}
-
-func (t *stepTx) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
-	if err := t.look(sql); err != nil {
-		return nil, err
-	}
-	return t.Tx.Query(ctx, sql, args...)
-}
-
-func (t *stepTx) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
-	if err := t.look(sql); err != nil {
-		return errRow{err}
-	}
-	return t.Tx.QueryRow(ctx, sql, args...)
-}
-
-func (t *stepTx) SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults {
-	for _, q := range b.QueuedQueries {
-		if err := t.look(q.SQL); err != nil {
-			return errBatch{err}
-		}
-	}
-	return t.Tx.SendBatch(ctx, b)
-}
-
-func (t *stepTx) CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, src pgx.CopyFromSource) (int64, error) {
-	if t.live.over.Load() {
-		return 0, pgx.ErrTxClosed
-	}
-	return t.Tx.CopyFrom(ctx, table, columns, src)
-}
-
-// Prepare leaves a name behind in the session.
-func (t *stepTx) Prepare(ctx context.Context, name, sql string) (*pgconn.StatementDescription, error) {
-	if err := t.look(sql); err != nil {
-		return nil, err
-	}
-	t.live.dirty = true
-	return t.Tx.Prepare(ctx, name, sql)
-}
-
-type errRow struct{ err error }
-
-func (r errRow) Scan(...any) error { return r.err }
-
-type errBatch struct{ err error }
-
-func (b errBatch) Exec() (pgconn.CommandTag, error) { return pgconn.CommandTag{}, b.err }
-func (b errBatch) Query() (pgx.Rows, error)         { return nil, b.err }
-func (b errBatch) QueryRow() pgx.Row                { return errRow(b) }
-func (b errBatch) Close() error                     { return b.err }
-func (b errBatch) Tx() pgx.Tx                       { return nil }
 
 var (
 	sqlComments = regexp.MustCompile(`(?s)--[^\n]*|/\*.*?\*/`)

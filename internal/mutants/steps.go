@@ -17,6 +17,10 @@ var stepMutants = []mutant{
 	{"steps: issued under another's started", one(stepOutsideGo, "if began {", "if began || s.impl.ask != nil {"), workersPkg, "Steps_ReconciledIsAsked"},
 	{"steps: a lost try says nothing of its step", one(stepsGo, "if s.Effect != receipts.Transactional {\n		res.outcome", "if false {\n		res.outcome"), workersPkg, "TestLost_"},
 	{"channels: a context that never ends", one("workers/delivery.go", "ch.Send(ctx, m)", "ch.Send(context.WithoutCancel(ctx), m)"), "./workers/workerstest", "Idempotent/step_0/silent"},
+	{"steps: a refused first statement is forgotten", one("workers/stepbegin.go", "t.aborted = true", "t.aborted = false"), workersPkg, "StepBegin_ARefused"},
+	{"steps: what is sent by Conn is not in the transaction", one("workers/stepseen.go", "if _, err := t.begun(t.live.stepCtx); err != nil {\n		closeSoon", "if false {\n		closeSoon"), workersPkg, "StepBegin_WhateverComesFirst"},
+	{"steps: a connection that is gone is the step's", one("workers/steplive.go", "if tx.refused != nil {", "if false && tx.refused != nil {"), workersPkg, "StepBegin_AConnection"},
+	{"steps: names in the simple protocol", one("workers/steptx.go", "name = execute(name, len(args))", "_ = execute"), workersPkg, "StepBegin_WhateverComesFirst"},
 	{"steps: an escaped NUL passes", one(stepOutputGo, "case code == 0:", "case code == -2:"), workersPkg, "Output_IsStorable"},
 }
 
