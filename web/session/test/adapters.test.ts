@@ -79,6 +79,17 @@ test("22 another user's drafts are never seen, whatever the names are", async ()
   is((await of("b").all()).length, 0);
 });
 
+// DO-10: a new document has its id from the server before anybody can type into it.
+test("22 drafts of two new documents in two tabs, and of two tabs of one, are each kept and never mixed", async () => {
+  const d = draftsOf(fake(new Set(), null, new Store()), "ada", reads);
+  const slots = [["fil_1", "w"], ["fil_2", "w"], ["fil_2", "v"]];
+  for (const [file, writer] of slots) d.write(draft({ file, writer, content: { text: file + writer } }));
+  is((await d.all()).map((s) => [s.file, s.writer, s.draft!.content]), slots.map(([file, writer]) => [file, writer, { text: file + writer }]));
+  is((await d.all("fil_2")).map((s) => s.writer), ["w", "v"]);
+  d.clear("fil_2", "w", 5);
+  is((await d.all()).map((s) => s.file + s.writer), ["fil_1w", "fil_2v"]);
+});
+
 test("23 a slot with a later edit is not deleted", () => {
   const local = new Store();
   const d = draftsOf(fake(new Set(), null, local), "ada", reads);
