@@ -54,7 +54,7 @@ export const Desk = {
     const all = (f: (s: Session<any>) => void) => [...known.values()].forEach(f);
     const tell = (type: "online" | "hide" | "visible" | "resume") => all((s) => s.dispatch({ type }));
     const on = (type: string, f: (e: any) => void) => window.addEventListener(type, f);
-    on("storage", ({ key }: StorageEvent) => all((s) => (key === null || key === s.slotKey()) && s.dispatch({ type: "slotLost" })));
+    on("storage", ({ key }: StorageEvent) => all((s) => (key === null || key === s.slotKey) && s.dispatch({ type: "slotLost" })));
     on("online", () => tell("online"));
     on("pagehide", (e: PageTransitionEvent) => {
       tell("hide");

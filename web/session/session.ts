@@ -105,7 +105,7 @@ export interface Session<C> {
   /** For Desk: whether there is work that would not outlive the page. */
   unkept(): boolean;
   /** For Desk: where the draft is. */
-  slotKey(): string;
+  readonly slotKey: string;
   /** For the modules beside it: where the file is. */
   path(then?: string, id?: string): string;
 }
@@ -355,7 +355,9 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
       return started;
     },
     unkept: () => isDirty(s) && s.keeping !== "kept",
-    slotKey: () => drafts.key(id, cx.writer),
+    get slotKey() {
+      return drafts.key(id, cx.writer);
+    },
   };
   const started = start();
   return session;
