@@ -1,12 +1,11 @@
 /** Deep equality of JSON values, whatever the order of keys. */
 export function equal(a: unknown, b: unknown): boolean {
   if (a === b) return true;
-  if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false;
-  if (Array.isArray(a) !== Array.isArray(b)) return false;
+  if (Object(a) !== a || Object(b) !== b || Array.isArray(a) !== Array.isArray(b)) return false;
   const x = a as Record<string, unknown>;
   const y = b as Record<string, unknown>;
   const keys = Object.keys(x);
-  return keys.length === Object.keys(y).length && keys.every((k) => Object.prototype.hasOwnProperty.call(y, k) && equal(x[k], y[k]));
+  return keys.length === Object.keys(y).length && keys.every((k) => Object.hasOwn(y, k) && equal(x[k], y[k]));
 }
 
 // Contents are never changed in place, so the text and the hash of one need not be made twice: a draft and a save of the

@@ -1,5 +1,5 @@
 import { ask, write } from "./actions";
-import { inputOf, type Context } from "./input";
+import { inputOf, type Context, type Turn } from "./input";
 import { isDirty, type Effect, type Event, type Phase, type State } from "./state";
 import { table } from "./table";
 
@@ -8,52 +8,54 @@ import { table } from "./table";
  * network and no chance in it, and leaves the state that it is given as it was.
  */
 export function step<C>(s: State<C>, e: Event<C>, cx: Context<C>): [State<C>, Effect<C>[]] {
+  // The answer to something that nobody waits for any more.
+  if (e.type === "answer" && s.request?.id !== e.id) return [s, []];
   const out: Effect<C>[] = [];
   const n: State<C> = { ...s };
+  const t: Turn<C> = { ...e, ...(e.type === "open" ? { input: null } : inputOf(s, e, cx)), cx, out };
   if (e.type === "open") {
     n.nonce = e.nonce;
     n.draft = e.draft;
     n.keeping = e.keeping;
-    ask(n, out, "first");
+    ask(n, t, "first");
     return [n, out];
   }
   if (e.type === "named" && n.file) n.file = { ...n.file, name: e.name };
-  const facts = inputOf(s, e, cx);
   if (e.type === "resume" && n.request) out.push({ do: "abort", id: n.request.id });
-  if (e.type === "resume" || facts.answer) n.request = null;
-  const [then, to] = (facts.input && table[s.phase][facts.input]) || [];
+  if (e.type === "resume" || t.answer) n.request = null;
+  const [then, to] = (t.input && table[s.phase][t.input]) || [];
   if (to) n.phase = to;
-  then?.(n, out, facts, cx, e);
-  keepDraft(n, e, cx, out);
-  readOn(n, out);
+  then?.(n, t);
+  keepDraft(n, e, t);
+  readOn(n, t);
   return [n, out];
 }
 
 export const editable = (p: Phase): boolean => !/^(loading|unavailable|closed)$/.test(p);
 
 // Unsaved work is in its slot, or a timer for that runs: a slot is not written for every key that is pressed.
-function keepDraft<C>(n: State<C>, e: Event<C>, cx: Context<C>, out: Effect<C>[]): void {
+function keepDraft<C>(n: State<C>, e: Event<C>, t: Turn<C>): void {
   const due = e.type === "timer" && e.timer === "draft";
   if (due) n.armed = false;
   if (e.type === "drafted") n.keeping = e.outcome;
   if (e.type === "slotLost") n.stale = true;
   if (!isDirty(n) || !editable(n.phase)) n.stale = false;
   if (!n.stale) return;
-  if (due || /^(hide|slotLost|adopt|answer)$/.test(e.type)) write(n, out, cx);
+  if (due || /^(hide|slotLost|adopt|answer)$/.test(e.type)) write(n, t);
   else if (!n.armed) {
     n.armed = true;
-    out.push({ do: "set", timer: "draft" });
+    t.out.push({ do: "set", timer: "draft" });
   }
 }
 
 // Reads wait until nothing else is under way.
-function readOn<C>(n: State<C>, out: Effect<C>[]): void {
+function readOn<C>(n: State<C>, t: Turn<C>): void {
   if (n.request || n.phase === "saving") return;
   if (n.wantDiscard && editable(n.phase)) {
     n.wantDiscard = false;
-    ask(n, out, "discard");
+    ask(n, t, "discard");
   } else if (n.wantRead && (n.phase === "clean" || n.phase === "dirty")) {
     n.wantRead = false;
-    ask(n, out, "refresh");
+    ask(n, t, "refresh");
   }
 }

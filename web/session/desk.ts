@@ -1,9 +1,8 @@
-import { Drafts } from "./drafts";
-import { browser, type Environment } from "./environment";
+import { draftsOf, type Drafts } from "./drafts";
+import { attempt, browser, type Environment } from "./environment";
 import type { Hints } from "./hints";
-import { Http } from "./http";
-import { Session } from "./session";
-import type { Event } from "./state";
+import { httpOf, type Http } from "./http";
+import { sessionOf, type Session } from "./session";
 import type { Kind } from "./types";
 import { claim, hold, tabOf } from "./writer";
 
@@ -20,108 +19,84 @@ export interface DeskConfig {
 }
 
 /** The documents of one user in one tab: it hands the same session to each view of a document. */
-export class Desk {
+export interface Desk {
   readonly env: Environment;
   readonly user: string;
   readonly http: Http;
   readonly drafts: Drafts;
-  writer = "";
+  /** Who this tab is. */
+  readonly writer: string;
   /** The sessions that are open, by file. */
-  readonly known = new Map<string, Session<any>>();
-  private channel: BroadcastChannel | undefined;
-  private release = () => undefined as void;
-
-  private constructor(config: DeskConfig) {
-    this.env = config.environment ?? browser();
-    this.user = config.user;
-    this.http = new Http(this.env, config.user, config.base);
-    this.drafts = new Drafts(this.env, config.user, (type, schema) => config.kinds.some((k) => k.type === type && k.schema >= schema));
-  }
-
-  /** Claims a writer id for this tab, and begins to listen to the page's life. One for each page. */
-  static async start(config: DeskConfig): Promise<Desk> {
-    const desk = new Desk(config);
-    ({ writer: desk.writer, release: desk.release } = await claim(desk.env));
-    desk.listen(config.hints);
-    return desk;
-  }
-
+  readonly known: Map<string, Session<any>>;
   /** The session of a document. Close it when the view is gone. */
-  open<C>(file: string, kind: Kind<C>): Promise<Session<C>> {
-    let s = this.known.get(file) as Session<C> | undefined;
-    if (!s) this.known.set(file, (s = new Session<C>(this, file, kind)));
-    if (s.kind !== kind) throw new Error("the document is open as another kind");
-    s.views++;
-    return s.started;
-  }
-
-  /** For sessions: one without views and without work is let go. */
-  left(s: Session<any>): void {
-    if (!s.idle || this.known.get(s.id) !== s) return;
-    this.known.delete(s.id);
-  }
-
+  open<C>(file: string, kind: Kind<C>): Promise<Session<C>>;
   /** Whether a writer is this tab. */
-  own(writer: string): boolean {
-    return tabOf(writer) === this.writer;
-  }
+  own(writer: string): boolean;
+  /** For sessions: tells the other tabs of a save. */
+  announce(file: string, version: number): void;
+}
 
-  announce(file: string, version: number): void {
-    this.channel?.postMessage({ file, version });
-  }
-
-  private all(e: Event<never>): void {
-    for (const s of this.known.values()) s.dispatch(e);
-  }
-
-  private listen(hints?: Hints): void {
-    const { window } = this.env;
-    const on = (type: string, f: (e: any) => void) => window.addEventListener(type, f);
+export const Desk = {
+  /** Claims a writer id for this tab, and begins to listen to the page's life. One for each page. */
+  async start({ user, kinds, base, hints, environment: env = browser() }: DeskConfig): Promise<Desk> {
+    const { window, locks } = env;
+    const { document } = window;
+    const known: Desk["known"] = new Map();
+    const http = httpOf(env, user, base);
+    let { writer, release } = await claim(env);
     const hear = (m: any): void => {
-      if (typeof m?.version === "number") this.known.get(m.file)?.dispatch({ type: "changed", version: m.version });
+      if (typeof m?.version === "number") known.get(m.file)?.dispatch({ type: "changed", version: m.version });
     };
-    this.channel = this.env.channel?.("weir.desk/" + encodeURIComponent(this.user));
-    if (this.channel) this.channel.onmessage = (e) => hear(e.data);
-    const hint = hints?.(this.env, this.http.base, () => [...this.known.keys()], hear);
+    const channel = attempt(() => env.channel?.("weir.desk/" + encodeURIComponent(user)));
+    if (channel) channel.onmessage = (e) => hear(e.data);
+    const hint = hints?.(env, http.base, () => [...known.keys()], hear);
 
-    on("storage", (e: StorageEvent) => {
-      for (const s of this.known.values()) if (e.key === null || e.key === s.slotKey) s.dispatch({ type: "slotLost" });
-    });
-    on("online", () => this.all({ type: "online" }));
+    const all = (f: (s: Session<any>) => void) => [...known.values()].forEach(f);
+    const tell = (type: "online" | "hide" | "visible" | "resume") => all((s) => s.dispatch({ type }));
+    const on = (type: string, f: (e: any) => void) => window.addEventListener(type, f);
+    on("storage", ({ key }: StorageEvent) => all((s) => (key === null || key === s.slotKey) && s.dispatch({ type: "slotLost" })));
+    on("online", () => tell("online"));
     on("pagehide", (e: PageTransitionEvent) => {
-      this.all({ type: "hide" });
+      tell("hide");
       hint?.(false);
       // A page that is only kept for the way back is not alive: its work may be taken over, and a lock would keep it from being kept.
-      if (e.persisted) this.release();
+      if (e.persisted) release();
     });
-    on("pageshow", (e: PageTransitionEvent) => {
+    on("pageshow", async (e: PageTransitionEvent) => {
       if (!e.persisted) return;
-      void hold(this.env, this.writer).then((release) => {
-        // Another tab has the name now, a copy of this one: a page that is loaded anew takes another one.
-        if (!release && this.env.locks) return this.env.reload();
-        if (release) this.release = release;
-        this.all({ type: "resume" });
-        hint?.(true);
+      const held = await hold(env, writer);
+      // Another tab has the name now, a copy of this one: a page that is loaded anew takes another one.
+      if (!held && locks) return env.reload();
+      if (held) release = held;
+      tell("resume");
+      hint?.(true);
+    });
+    on("beforeunload", (e: Event) => {
+      all((s) => {
+        if (!s.unkept()) return;
+        e.preventDefault();
+        (e as BeforeUnloadEvent).returnValue = true;
       });
     });
-    on("beforeunload", (e: Event_) => {
-      for (const s of this.known.values()) {
-        if (!s.unkept) continue;
-        e.preventDefault();
-        e.returnValue = true;
-      }
-    });
-    const { document } = window;
     document?.addEventListener("visibilitychange", () => {
       const visible = document.visibilityState === "visible";
-      this.all({ type: visible ? "visible" : "hide" });
+      tell(visible ? "visible" : "hide");
       hint?.(visible);
     });
     hint?.(true);
-  }
-}
 
-interface Event_ {
-  preventDefault(): void;
-  returnValue: unknown;
-}
+    const desk: Desk = {
+      env, user, http, writer, known,
+      drafts: draftsOf(env, user, (type, schema) => kinds.some((k) => k.type === type && k.schema >= schema)),
+      own: (who) => tabOf(who) === writer,
+      announce: (file, version) => channel?.postMessage({ file, version }),
+      open(file, kind) {
+        const s = known.get(file) ?? sessionOf(desk, file, kind);
+        known.set(file, s);
+        if (s.kind !== kind) throw new Error("the document is open as another kind");
+        return s.open();
+      },
+    };
+    return desk;
+  },
+};

@@ -6,14 +6,12 @@ export interface Environment {
   tab: Storage | null;
   database: IDBFactory | null;
   locks: LockManager | null;
+  /** It may throw. */
   channel: ((name: string) => BroadcastChannel) | null;
-  events: ((url: string) => EventSource) | null;
   window: Pick<Window, "addEventListener" | "setTimeout" | "clearTimeout"> & { document?: Pick<Document, "addEventListener" | "visibilityState"> };
   id(): string;
   random(): number;
   now(): string;
-  /** A stopwatch, in milliseconds. */
-  clock(): number;
   reload(): void;
 }
 
@@ -34,13 +32,11 @@ export function browser(): Environment {
     tab: attempt(() => sessionStorage),
     database: attempt(() => indexedDB),
     locks: attempt(() => navigator.locks),
-    channel: typeof BroadcastChannel === "undefined" ? null : (name) => new BroadcastChannel(name),
-    events: typeof EventSource === "undefined" ? null : (url) => new EventSource(url),
+    channel: (name) => new BroadcastChannel(name),
     window,
-    id: () => Array.from(crypto.getRandomValues(new Uint32Array(4)), (n) => n.toString(36)).join(""),
+    id: () => crypto.getRandomValues(new Uint32Array(4)).join("-"),
     random: Math.random,
     now: () => new Date().toISOString(),
-    clock: () => performance.now(),
     reload: () => location.reload(),
   };
 }

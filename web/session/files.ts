@@ -7,7 +7,7 @@ export async function saveAsNew<C>(session: Session<C>, name = session.state().n
   const { content } = session.state();
   const { type, schema } = session.kind;
   const body = JSON.stringify({ type, name, schemaVersion: schema, content });
-  const { id } = data(await session.desk.http.send("new/" + session.id, "POST", "files", body));
+  const { id } = data(await session.desk.http.send("POST", "files", body));
   if (typeof id !== "string") return null;
   if (session.state().content === content) session.forget(); // what was edited meanwhile is not in the new file
   return id;
@@ -15,7 +15,7 @@ export async function saveAsNew<C>(session: Session<C>, name = session.state().n
 
 /** Renames, moves or flags the file. The last writer wins, and no version is needed or made. */
 export async function describe<C>(session: Session<C>, meta: { name?: string; folderId?: string | null; aiContext?: boolean }): Promise<Answer> {
-  const answer = await session.desk.http.send("meta/" + session.id, "PUT", session.path(), JSON.stringify(meta));
+  const answer = await session.desk.http.send("PUT", session.path(), JSON.stringify(meta));
   const { name } = data(answer).file ?? {};
   if (name !== undefined) session.dispatch({ type: "named", name });
   return answer;

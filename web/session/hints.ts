@@ -14,7 +14,7 @@ export const hints: Hints = (env, base, files, hear) => {
   let ticks = 0;
   const look = () => {
     const list = files().sort().join(",");
-    if (!wanted || list === "" || !env.events) {
+    if (!wanted || list === "" || typeof EventSource === "undefined") {
       source?.close();
       source = undefined;
       watched = "";
@@ -23,7 +23,7 @@ export const hints: Hints = (env, base, files, hear) => {
     if (source && list === watched && (source.readyState !== 2 || ++ticks % 10 > 0)) return;
     source?.close();
     watched = list;
-    source = env.events(base + "events?files=" + encodeURIComponent(list));
+    source = new EventSource(base + "events?files=" + encodeURIComponent(list));
     source.onmessage = (e) => hear(attempt(() => JSON.parse(e.data)));
   };
   const again = () => {

@@ -2,7 +2,7 @@
 export { Desk, type DeskConfig } from "./desk";
 export type { Hints } from "./hints";
 export type { Slot } from "./drafts";
-export { Session, type Resolve, type Sibling, type View } from "./session";
+export type { Session, Resolve, Sibling, View } from "./session";
 export { browser, type Environment } from "./environment";
 export type { Clash, Draft, FileInfo, Kind, Merge, Problem } from "./types";
 export type { Keeping, Phase } from "./state";

@@ -1,7 +1,7 @@
 import { equal } from "./content";
 import { attempt } from "./environment";
 import { isVersion } from "./judge";
-import { isDirty, type Event, type State } from "./state";
+import { isDirty, type Effect, type Event, type State } from "./state";
 import type { Input } from "./table";
 import type { Answer, Draft, FileInfo, Kind, Version } from "./types";
 
@@ -13,16 +13,24 @@ export interface Context<C> {
   writer: string;
 }
 
-/** What was understood of an event, for the action. */
-export interface Facts<C> {
+/** What was understood of an event. */
+interface Facts<C> {
   input: Input | null;
-  answer?: Answer;
   file?: FileInfo;
   content?: C;
   /** The version that the draft's save in flight made. */
   committed?: number;
   /** The version that is stored now. */
   current?: number;
+}
+
+/** All that an action has to know beside the state: the event's own fields, what was understood of it, and where what is to be done outside goes. */
+export interface Turn<C> extends Facts<C> {
+  answer?: Answer;
+  draft?: Draft<C> | null;
+  version?: number;
+  cx: Context<C>;
+  out: Effect<C>[];
 }
 
 export function same<C>(cx: Context<C>, a: C | undefined, b: C | undefined): boolean {
@@ -34,7 +42,7 @@ export const isAt = (v: Version, other: Version): boolean => v.version === other
 
 /** Says what an event comes down to in a state. It changes nothing. */
 export function inputOf<C>(s: State<C>, e: Event<C>, cx: Context<C>): Facts<C> {
-  return e.type === "answer" ? (s.request?.id === e.id ? { answer: e.answer, ...ofAnswer(s, e.answer, cx) } : { input: null }) : { input: ofEvent(s, e) };
+  return e.type === "answer" ? ofAnswer(s, e.answer, cx) : { input: ofEvent(s, e) };
 }
 
 function ofEvent<C>(s: State<C>, e: Exclude<Event<C>, { type: "answer" }>): Input | null {
@@ -124,7 +132,7 @@ function readFile<C>(a: Answer, cx: Context<C>): { file: FileInfo; content: C } 
 }
 
 // What a draft means beside the stored version.
-function fits<C>(d: Draft<C> | null, file: FileInfo, content: C, cx: Context<C>): Input {
+function fits<C>(d: Draft<C> | null | undefined, file: FileInfo, content: C, cx: Context<C>): Input {
   if (!d || same(cx, d.content, content)) return "loaded";
   const { inflight } = d;
   if (inflight?.saveId === file.rev) return inflight.seq === d.seq ? "loaded" : "draftFits";

@@ -31,18 +31,18 @@ export type Keeping = "kept" | "behind" | "unavailable";
 
 export interface State<C> {
   phase: Phase;
-  file: FileInfo | null;
+  file?: FileInfo | null;
   /** The confirmed version that local was made from. Its content is unknown when only a draft remembers it. */
-  base: (Version & { content?: C }) | null;
-  local: C | undefined;
+  base?: (Version & { content?: C }) | null;
+  local?: C;
   /** Counts edits, across reloads. */
   seq: number;
   /** The edit that the server has. Unsaved work is what is above it. */
   saved: number;
-  inflight: Save<C> | null;
+  inflight?: Save<C> | null;
   /** Own save ids whose outcome was never learned. */
   mine: string[];
-  request: Request | null;
+  request?: Request | null;
   requests: number;
   /** Raised by every edit and every version that is taken over. */
   generation: number;
@@ -52,20 +52,20 @@ export interface State<C> {
   nonce: string;
   saves: number;
   /** The draft that is being restored while loading. */
-  draft: Draft<C> | null;
-  adoptedFrom: string | undefined;
+  draft?: Draft<C> | null;
+  adoptedFrom?: string;
   /** The slot does not hold what memory holds. */
-  stale: boolean;
+  stale?: boolean;
   /** There is a timer for the slot. */
-  armed: boolean;
+  armed?: boolean;
   keeping: Keeping;
   /** What is stored instead of base, in conflict; content once it was read. */
   theirs: (Partial<Current> & Version & { content?: C; name?: string }) | null;
   /** Somebody saved this version meanwhile: a hint. */
   newer: number | null;
   problem: Problem | null;
-  wantRead: boolean;
-  wantDiscard: boolean;
+  wantRead?: boolean;
+  wantDiscard?: boolean;
 }
 
 export type Timer = "debounce" | "ceiling" | "retry" | "draft";
@@ -96,9 +96,7 @@ export type Effect<C> =
 
 export function initial<C>(): State<C> {
   return {
-    phase: "loading", file: null, base: null, local: undefined, seq: 0, saved: 0, inflight: null, mine: [], request: null, requests: 0,
-    generation: 0, failures: 0, nonce: "", saves: 0, draft: null, adoptedFrom: undefined,
-    stale: false, armed: false, keeping: "kept", theirs: null, newer: null, problem: null, wantRead: false, wantDiscard: false,
+    phase: "loading", seq: 0, saved: 0, mine: [], requests: 0, generation: 0, failures: 0, nonce: "", saves: 0, keeping: "kept", theirs: null, newer: null, problem: null,
   };
 }
 

@@ -1,6 +1,6 @@
-import { Drafts } from "../drafts";
+import { draftsOf } from "../drafts";
 import type { Environment } from "../environment";
-import { Http } from "../http";
+import { httpOf } from "../http";
 import { delays } from "../session";
 import type { Draft } from "../types";
 import { claim, hold, live } from "../writer";
@@ -33,9 +33,9 @@ function fake(locked: Set<string> | null, tab: Store | null = new Store(), local
     query: () => Promise.resolve({ held: [...locked].map((name) => ({ name })) }),
   };
   return {
-    fetch: () => Promise.reject(new Error("none")), local, tab, database: null, locks, channel: null, events: null,
+    fetch: () => Promise.reject(new Error("none")), local, tab, database: null, locks, channel: null,
     window: { addEventListener() {}, setTimeout: () => 0, clearTimeout() {} },
-    id: () => "minted" + Math.random().toString(36).slice(2, 6) + ++n, random: () => 0, now: () => "now", clock: () => 0, reload() {},
+    id: () => "minted" + Math.random().toString(36).slice(2, 6) + ++n, random: () => 0, now: () => "now", reload() {},
   } as unknown as Environment;
 }
 
@@ -72,17 +72,28 @@ const reads = (_: string, schema: number) => schema <= 1;
 
 test("22 another user's drafts are never seen, whatever the names are", async () => {
   const local = new Store();
-  const of = (user: string) => new Drafts(fake(new Set(), null, local), user, reads);
+  const of = (user: string) => draftsOf(fake(new Set(), null, local), user, reads);
   for (const user of ["a", "a/b", "a%2Fb", "ä"]) is(of(user).write(draft({ user, file: "f/../x", writer: "w/w" })), "kept");
   is((await of("a").all()).map((s) => [s.file, s.writer]), [["f/../x", "w/w"]]);
   is((await of("a/b").all()).length, 1);
   is((await of("b").all()).length, 0);
 });
 
+// DO-10: a new document has its id from the server before anybody can type into it.
+test("22 drafts of two new documents in two tabs, and of two tabs of one, are each kept and never mixed", async () => {
+  const d = draftsOf(fake(new Set(), null, new Store()), "ada", reads);
+  const slots = [["fil_1", "w"], ["fil_2", "w"], ["fil_2", "v"]];
+  for (const [file, writer] of slots) d.write(draft({ file, writer, content: { text: file + writer } }));
+  is((await d.all()).map((s) => [s.file, s.writer, s.draft!.content]), slots.map(([file, writer]) => [file, writer, { text: file + writer }]));
+  is((await d.all("fil_2")).map((s) => s.writer), ["w", "v"]);
+  d.clear("fil_2", "w", 5);
+  is((await d.all()).map((s) => s.file + s.writer), ["fil_1w", "fil_2v"]);
+});
+
 test("23 a slot with a later edit is not deleted", () => {
   const local = new Store();
-  const d = new Drafts(fake(new Set(), null, local), "ada", reads);
-  const other = new Drafts(fake(new Set(), null, local), "ada", reads);
+  const d = draftsOf(fake(new Set(), null, local), "ada", reads);
+  const other = draftsOf(fake(new Set(), null, local), "ada", reads);
   other.write(draft({ seq: 3 }));
   d.write(draft({ seq: 6 }));
   d.clear("fil_1", "w", 5);
@@ -95,14 +106,14 @@ test("23 a slot with a later edit is not deleted", () => {
 
 test("22 a key that is no slot's is somebody else's, and keeps no document from being opened", async () => {
   const local = new Store();
-  const d = new Drafts(fake(new Set(), null, local), "ada", reads);
+  const d = draftsOf(fake(new Set(), null, local), "ada", reads);
   for (const key of ["weir.draft/ada/%", "weir.draft/ada/", "weir.draft/ada/fil_1", "weir.draft/ada/fil_1/%E0%A4%A"]) local.setItem(key, "{}");
   d.write(draft());
   is((await d.all()).map((s) => s.file), ["fil_1"]);
 });
 
 test("24 a full storage keeps the old value and says so", () => {
-  const d = new Drafts(fake(new Set()), "ada", reads);
+  const d = draftsOf(fake(new Set()), "ada", reads);
   d.write(draft({ seq: 1 }));
   Store.full = true;
   try {
@@ -113,14 +124,14 @@ test("24 a full storage keeps the old value and says so", () => {
 });
 
 test("25 without storage nothing throws", async () => {
-  const d = new Drafts(fake(null, null, null), "ada", reads);
+  const d = draftsOf(fake(null, null, null), "ada", reads);
   is([d.write(draft()), (await d.all()).length, d.now("fil_1", "w")], ["unavailable", 0, null]);
   d.clear("fil_1", "w", 1);
 });
 
 test("21 what cannot be read is named and never deleted", async () => {
   const local = new Store();
-  const d = new Drafts(fake(new Set(), null, local), "ada", reads);
+  const d = draftsOf(fake(new Set(), null, local), "ada", reads);
   local.setItem(d.key("fil_1", "w"), JSON.stringify(draft({ schema: 2 })));
   local.setItem(d.key("fil_1", "v"), '{"format":1');
   local.setItem(d.key("fil_1", "u"), JSON.stringify(draft({ base: undefined as never })));
@@ -143,10 +154,10 @@ test("27 keepalive only below 60,000 bytes, and 30 never a redirect", async () =
   (globalThis as any).TextEncoder ??= class {
     encode = (s: string) => ({ length: unescape(encodeURIComponent(s)).length });
   };
-  const http = new Http(env, "ä/b");
-  is(await http.send("1", "PUT", "files/x", "s", true), { is: "lost", why: "no answer came" });
-  await http.send("2", "PUT", "files/x", "ü".repeat(30_000), true);
-  await http.send("3", "PUT", "files/x", "s", false);
+  const http = httpOf(env, "ä/b");
+  is(await http.send("PUT", "files/x", "s", true), { is: "lost", why: "no answer came" });
+  await http.send("PUT", "files/x", "ü".repeat(30_000), true);
+  await http.send("PUT", "files/x", "s", false);
   is(seen.map((o) => [o.keepalive ?? false, o.redirect]), [[true, "error"], [false, "error"], [false, "error"]]);
   is((seen[0].headers as Record<string, string>)["X-Desk-User"], "%C3%A4%2Fb");
 });
@@ -175,12 +186,12 @@ test("5 a large body is the same bytes, whatever is cut where", async () => {
   try {
     for (const body of ["x".repeat(65_535) + "\u{1f600}" + "y".repeat(100_000), "\u{1f600}".repeat(65_536), "\ud83d".repeat(65_537), "z".repeat(65_536)]) {
       bodies.length = 0;
-      await new Http(env, "ada").send("k", "PUT", "files/f", body);
+      await httpOf(env, "ada").send("PUT", "files/f", body);
       const [sent] = bodies as any[];
       is(typeof sent === "string" ? sent === body : sent.text() === body, true);
       if (typeof sent !== "string") sent.parts.slice(1).forEach((p: any) => ok(!/^[\udc00-\udfff]/.test(p.text()), "a pair is cut"));
       bodies.length = 0;
-      await new Http(env, "ada").send("k", "PUT", "files/f", body, true);
+      await httpOf(env, "ada").send("PUT", "files/f", body, true);
       is(typeof bodies[0], "string", "a page that goes waits for nothing");
     }
   } finally {

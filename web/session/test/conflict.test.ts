@@ -120,6 +120,7 @@ test("13 a discard waits for the save that is under way, and an edit cancels tha
   is([t.state.phase, t.state.local], ["dirty", { text: "more and more" }]);
 });
 
+// DO-18
 test("14 a read that was sent before a save and answered after it is dropped", () => {
   const w = world();
   const t = w.open("a");
