@@ -140,7 +140,6 @@ where name = @name`)
 	resetOf      = fencing.Compile("live reset of a branch", `
 select id from weir.run where kind = 'branch_reset' and exclusive_key = @name
     and status in ('pending', 'queued', 'approved', 'running', 'executing', 'processing')`)
-	listBranches = fencing.Compile("list branches", `select `+branchColumns+` from weir.branch order by name`)
 )
 
 // RegisterBranch makes a branch known, or changes what is known of it: only a registered branch can be reset, and a
@@ -218,25 +217,12 @@ func (c *Client) RemoveBranch(ctx context.Context, name string) error {
 	})
 }
 
-// Branches lists what is registered, by name.
-func (c *Client) Branches(ctx context.Context) ([]Branch, error) {
-	rows, err := c.pool.Query(ctx, listBranches.SQL)
-	if err != nil {
-		return nil, fmt.Errorf("jobs: list branches: %w", err)
-	}
-	list, err := pgx.CollectRows(rows, scanBranch)
-	if err != nil {
-		return nil, fmt.Errorf("jobs: list branches: %w", err)
-	}
-	return list, nil
-}
-
 func lockRegistered(ctx context.Context, tx pgx.Tx, name string) (Branch, error) {
 	return oneBranch(ctx, tx, lockBranch, fencing.Args{"name": name})
 }
 
-func oneBranch(ctx context.Context, tx pgx.Tx, stmt *fencing.Statement, args fencing.Args) (Branch, error) {
-	rows, err := tx.Query(ctx, stmt.SQL, stmt.Bind(args)...)
+func oneBranch(ctx context.Context, on fencing.DB, stmt *fencing.Statement, args fencing.Args) (Branch, error) {
+	rows, err := on.Query(ctx, stmt.SQL, stmt.Bind(args)...)
 	if err != nil {
 		return Branch{}, fmt.Errorf("jobs: look up branch %q: %w", args["name"], err)
 	}

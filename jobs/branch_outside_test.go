@@ -49,6 +49,12 @@ func TestBranches_WhatAnOutsiderTries(t *testing.T) {
 		_, err = client.ResetsOfBranch(t.Context(), "dev", limit)
 		require.ErrorIs(t, err, jobs.ErrInvalid)
 	}
+	for _, f := range []jobs.BranchFilter{{Limit: -1}, {Limit: 501}, {After: "a\x00"}, {After: "\xff"}, {After: strings.Repeat("x", 201)}} {
+		_, err = client.ListBranches(t.Context(), f)
+		require.ErrorIs(t, err, jobs.ErrInvalid, "%+v", f)
+	}
+	_, err = client.GetBranch(t.Context(), "nobody")
+	require.ErrorIs(t, err, jobs.ErrNoBranch)
 	list, err := client.ResetsOfBranch(t.Context(), "nobody", 0)
 	require.NoError(t, err)
 	require.Empty(t, list)
@@ -66,10 +72,11 @@ func TestBranches_WhatAnOutsiderTries(t *testing.T) {
 		_, reset := c.client.ResetBranch(c.ctx, jobs.Reset{Branch: "dev"}, nil)
 		_, read := c.client.GetBranchReset(c.ctx, jobs.RunID{1})
 		_, branches := c.client.Branches(c.ctx)
-		_, latest := c.client.LatestResets(c.ctx)
+		_, page := c.client.ListBranches(c.ctx, jobs.BranchFilter{})
+		_, one := c.client.GetBranch(c.ctx, "dev")
 		_, history := c.client.ResetsOfBranch(c.ctx, "dev", 0)
 		for i, err := range []error{
-			reset, read, branches, latest, history, c.client.RegisterBranch(c.ctx, jobs.Branch{Name: "n", Provider: "fake", Target: "t"}),
+			reset, read, branches, page, one, history, c.client.RegisterBranch(c.ctx, jobs.Branch{Name: "n", Provider: "fake", Target: "t"}),
 			c.client.RemoveBranch(c.ctx, "dev"), c.client.CancelBranchReset(c.ctx, jobs.RunID{1}),
 		} {
 			require.Error(t, err, i)
@@ -80,6 +87,56 @@ func TestBranches_WhatAnOutsiderTries(t *testing.T) {
 		}
 	}
 	require.Equal(t, before, rows(t, pool))
+}
+
+// Pages of branches have each branch once, with its newest reset, and one that goes or comes meanwhile moves no other one.
+func TestListBranches_EachIsOnOnePage(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	client := newClient(t, pool)
+	empty, err := client.ListBranches(t.Context(), jobs.BranchFilter{})
+	require.NoError(t, err)
+	require.Equal(t, &jobs.BranchPage{Branches: []jobs.BranchStanding{}}, empty)
+	for _, name := range []string{"a", "B", "c d", "é", "Z", "z", "z/1", "😀"} {
+		register(t, client, name)
+	}
+	all, err := client.Branches(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, 8)
+	first, err := client.ResetBranch(t.Context(), jobs.Reset{Branch: all[2].Name}, nil)
+	require.NoError(t, err)
+	require.NoError(t, client.CancelBranchReset(t.Context(), first.Run.ID))
+	second, err := client.ResetBranch(t.Context(), jobs.Reset{Branch: all[2].Name}, nil)
+	require.NoError(t, err)
+
+	for limit := 1; limit <= 9; limit++ {
+		var seen []jobs.Branch
+		f := jobs.BranchFilter{Limit: limit}
+		for {
+			page, err := client.ListBranches(t.Context(), f)
+			require.NoError(t, err)
+			require.LessOrEqual(t, len(page.Branches), limit)
+			for _, b := range page.Branches {
+				seen = append(seen, b.Branch)
+				require.Equal(t, b.Name == all[2].Name, b.Last != nil, b.Name)
+				if b.Last != nil {
+					require.Equal(t, second.Run.ID, b.Last.ID, "the newest")
+				}
+			}
+			if f.After = page.Next; page.Next == "" {
+				break
+			}
+		}
+		require.Equal(t, all, seen, "pages of %d", limit)
+	}
+	page, err := client.ListBranches(t.Context(), jobs.BranchFilter{Limit: 4})
+	require.NoError(t, err)
+	require.NoError(t, client.RemoveBranch(t.Context(), page.Next))
+	require.NoError(t, client.RemoveBranch(t.Context(), all[0].Name))
+	rest, err := client.ListBranches(t.Context(), jobs.BranchFilter{After: page.Next})
+	require.NoError(t, err)
+	require.Len(t, rest.Branches, 4)
+	require.Equal(t, all[4], rest.Branches[0].Branch)
 }
 
 // A branch that somebody removes while others reset it is either gone before the reset or stays: no reset is in flight that no

@@ -16,6 +16,9 @@ const (
 )
 
 var branchMutants = []mutant{
+	{"branches: a page begins anew", one("jobs/branchlist.go", "where name > @after::text", "where name > left(@after::text, 0)"), jobsPkg, "TestListBranches"},
+	{"branches: a page skips one", one("jobs/branchlist.go", "page.Next = list[limit-1].Name", "page.Next = list[len(list)-1].Name + \"~\""), jobsPkg, "TestListBranches"},
+	{"branches: the oldest reset is shown", one("jobs/branchlist.go", "x.id desc limit 1", "x.id limit 1"), jobsPkg, "TestListBranches"},
 	{"branches: two resets in flight", one(jobsResetGo, "o.ExclusiveKey = r.Branch", ""), jobsPkg, "TestResetBranch_FiftyRacingCallers"},
 	{"branches: a point in time in the future", one(jobsResetGo, "if !future && !gone {", "if true {"), jobsPkg, "TestResetBranch_BadInput"},
 	{"branches: a key for another time", one(jobsResetGo, "delivery.Canonical(r.utc())", "delivery.Canonical(r.Branch)"), jobsPkg, "TestResetBranch_KeyStandsForOneRequest"},

@@ -10,21 +10,23 @@ import (
 	"github.com/weirqueue/weir/jobs"
 )
 
+// branchesBody is the page of branches.
+type branchesBody struct {
+	Branches    []branchRow
+	First, Next string // links; empty where there is nothing
+}
+
 // branchRow is a branch with its newest reset, which may be under way.
 type branchRow struct {
-	jobs.Branch
-	Last *jobs.Run
+	jobs.BranchStanding
 	Link string
 }
 
 func linkToBranch(path, name string) string { return path + "?" + url.Values{"name": {name}}.Encode() }
 
 func (p *pages) listBranches(w http.ResponseWriter, r *http.Request) error {
-	branches, err := p.jobs.Branches(r.Context())
-	if err != nil {
-		return err
-	}
-	last, err := p.jobs.LatestResets(r.Context())
+	after := r.URL.Query().Get("after")
+	page, err := p.jobs.ListBranches(r.Context(), jobs.BranchFilter{After: after})
 	if err != nil {
 		return err
 	}
@@ -32,11 +34,17 @@ func (p *pages) listBranches(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rows := make([]branchRow, len(branches))
-	for i, b := range branches {
-		rows[i] = branchRow{b, last[b.Name], linkToBranch("/branch", b.Name)}
+	body := &branchesBody{}
+	for _, b := range page.Branches {
+		body.Branches = append(body.Branches, branchRow{b, linkToBranch("/branch", b.Name)})
 	}
-	return p.render(w, r, http.StatusOK, "branches", frame{Title: "Branches", Live: true, Now: now, Body: rows})
+	if after != "" {
+		body.First = "/branches"
+	}
+	if page.Next != "" {
+		body.Next = "/branches?" + url.Values{"after": {page.Next}}.Encode()
+	}
+	return p.render(w, r, http.StatusOK, "branches", frame{Title: "Branches", Live: true, Now: now, Body: body})
 }
 
 // branchBody is the page of a branch.
@@ -45,31 +53,33 @@ type branchBody struct {
 	History   []*jobs.Run
 	MayReset  bool
 	ResetLink string
+	// Older is where resets are that are older than those of the history; empty when it has all.
+	Older string
 	// Key makes the form's request repeatable: an impatient operator gets the same run.
 	Key string
 }
 
+// historyAtOnce is how many resets of a branch its page shows.
+const historyAtOnce = 50
+
 func (p *pages) branchBody(r *http.Request) (*branchBody, error) {
 	name := r.FormValue("name")
-	branches, err := p.jobs.Branches(r.Context())
+	b, err := p.jobs.GetBranch(r.Context(), name)
 	if err != nil {
 		return nil, err
 	}
-	for _, b := range branches {
-		if b.Name != name {
-			continue
-		}
-		body := &branchBody{branchRow: branchRow{Branch: b, Link: linkToBranch("/branch", name)}, ResetLink: linkToBranch("/branch/reset", name), Key: rand.Text()}
-		if body.History, err = p.jobs.ResetsOfBranch(r.Context(), name, 0); err != nil {
-			return nil, err
-		}
-		if len(body.History) > 0 {
-			body.Last = body.History[0]
-		}
-		body.MayReset = !UserOf(r.Context()).Viewer && (body.Last == nil || body.Last.Terminal())
-		return body, nil
+	body := &branchBody{branchRow: branchRow{*b, linkToBranch("/branch", name)}, ResetLink: linkToBranch("/branch/reset", name), Key: rand.Text()}
+	if body.History, err = p.jobs.ResetsOfBranch(r.Context(), name, historyAtOnce+1); err != nil {
+		return nil, err
 	}
-	return nil, jobs.ErrNoBranch
+	if len(body.History) > 0 {
+		body.Last = body.History[0]
+	}
+	if len(body.History) > historyAtOnce {
+		body.History, body.Older = body.History[:historyAtOnce], linkTo([]string{jobs.KindBranchReset}, nil, body.History[historyAtOnce-1].ID)
+	}
+	body.MayReset = !UserOf(r.Context()).Viewer && (body.Last == nil || body.Last.Terminal())
+	return body, nil
 }
 
 func (p *pages) showBranch(w http.ResponseWriter, r *http.Request) error {

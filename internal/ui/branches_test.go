@@ -1,8 +1,12 @@
 package ui
 
 import (
+	"html"
 	"net/http"
 	"net/url"
+	"regexp"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,6 +62,38 @@ func TestBranchPages_ResetAsksFirstAndIsRepeatable(t *testing.T) {
 	require.Equal(t, http.StatusConflict, s.get("/branch/reset"+link).StatusCode)
 	require.Contains(t, s.get("/branch"+link).body, "queued")
 	require.Contains(t, s.get("/branches").body, first.Header.Get("Location"))
+}
+
+// However many branches there are, a page has fifty, and each is on one page.
+func TestBranchPages_AreListedByPage(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.exec(`insert into weir.branch (name, provider, target, parent) select 'b&' || lpad(n::text, 3, '0'), 'fake', 'db ' || n, 'main' from generate_series(1, 120) n`)
+	rows := regexp.MustCompile(`href="/branch\?name=b%26(\d{3})"`)
+	next := regexp.MustCompile(`href="(/branches\?[^"]*)" rel="next"`)
+	var seen []string
+	path, pages := "/branches", 0
+	for path != "" {
+		page := s.get(path)
+		require.Equal(t, http.StatusOK, page.StatusCode)
+		require.Equal(t, pages > 0, strings.Contains(page.body, "First branches"))
+		for _, row := range rows.FindAllStringSubmatch(page.body, -1) {
+			seen = append(seen, row[1])
+		}
+		pages++
+		require.LessOrEqual(t, len(seen), 50*pages)
+		path = ""
+		if m := next.FindStringSubmatch(page.body); m != nil {
+			path = html.UnescapeString(m[1])
+		}
+	}
+	require.Equal(t, 3, pages)
+	require.Len(t, seen, 120)
+	require.True(t, slices.IsSorted(seen))
+	require.Contains(t, s.get("/branches?after=zzz").body, "There are no more branches.")
+	for _, after := range []string{"%00", "%ff", strings.Repeat("x", 201)} {
+		require.Equal(t, http.StatusBadRequest, s.get("/branches?after="+after).StatusCode, after)
+	}
 }
 
 func TestBranchPages_BadInput(t *testing.T) {
