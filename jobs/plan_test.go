@@ -159,8 +159,8 @@ func TestPlan_DecidedOnce(t *testing.T) {
 	client := planClient(t, pool)
 	p := propose(t, client, planOf(`{"to": "ada"}`))
 	var approved, refused atomic.Int32
-	inParallel(20, func(i int) {
-		if i%2 == 1 {
+	inParallel(30, func(i int) {
+		if i%3 == 1 {
 			if err := client.RejectPlan(t.Context(), p.Run.ID, fmt.Sprint("no", i), "no"); errors.Is(err, jobs.ErrState) {
 				refused.Add(1)
 			}
@@ -174,7 +174,7 @@ func TestPlan_DecidedOnce(t *testing.T) {
 	require.NoError(t, err)
 	jobsRung := value[int](t, pool, "select count(*)::int from river_job")
 	if got.Decision == "approved" {
-		require.Equal(t, []int{10, 10, 1}, []int{int(approved.Load()), int(refused.Load()), jobsRung})
+		require.Equal(t, []int{20, 10, 1}, []int{int(approved.Load()), int(refused.Load()), jobsRung})
 	} else {
 		require.Equal(t, []int{0, 0, 0}, []int{int(approved.Load()), int(refused.Load()), jobsRung})
 		require.Equal(t, jobs.StatusRejected, got.Run.Status)
