@@ -90,7 +90,7 @@ func (r Reset) validate(opts *Opts) error {
 	faults := []error{validateText("Reset.Branch", r.Branch, MaxBranchBytes)}
 	if r.PointInTime != nil {
 		if y := r.PointInTime.Year(); y < 2000 || y > 9999 {
-			faults = append(faults, invalid("Reset.PointInTime", r.PointInTime.String(), "between the years 2000 and 9999"))
+			faults = append(faults, invalid("Reset.PointInTime", r.PointInTime.Format(time.RFC3339Nano), "between the years 2000 and 9999"))
 		}
 	}
 	if opts != nil {
@@ -101,7 +101,7 @@ func (r Reset) validate(opts *Opts) error {
 			faults = append(faults, invalid("Opts.MaxAttempts", fmt.Sprint(opts.MaxAttempts), "0: a reset is issued once, and polled up to a limit of time"))
 		}
 		if !opts.ScheduledAt.IsZero() {
-			faults = append(faults, invalid("Opts.ScheduledAt", opts.ScheduledAt.String(), "zero: a reset that waits would hold its branch"))
+			faults = append(faults, invalid("Opts.ScheduledAt", opts.ScheduledAt.Format(time.RFC3339Nano), "zero: a reset that waits would hold its branch"))
 		}
 	}
 	return errors.Join(faults...)
@@ -121,7 +121,7 @@ func (c *Client) branchForReset(ctx context.Context, tx pgx.Tx, r Reset, opts *O
 		return b, err
 	}
 	if b.Provider == ProviderPGTemplate {
-		return b, invalid("Reset.PointInTime", r.PointInTime.String(), "nil: pgtemplate has no past")
+		return b, invalid("Reset.PointInTime", r.PointInTime.Format(time.RFC3339Nano), "nil: pgtemplate has no past")
 	}
 	var future, gone bool
 	err = tx.QueryRow(ctx, pointInTime.SQL, pointInTime.Bind(fencing.Args{"at": *r.PointInTime, "name": r.Branch})...).Scan(&future, &gone)
@@ -139,9 +139,9 @@ func (c *Client) branchForReset(ctx context.Context, tx pgx.Tx, r Reset, opts *O
 		}
 	}
 	if future {
-		return b, invalid("Reset.PointInTime", r.PointInTime.String(), "in the past")
+		return b, invalid("Reset.PointInTime", r.PointInTime.Format(time.RFC3339Nano), "in the past")
 	}
-	return b, invalid("Reset.PointInTime", r.PointInTime.String(), fmt.Sprintf("at most %s ago, which is the branch's retention", b.Retention))
+	return b, invalid("Reset.PointInTime", r.PointInTime.Format(time.RFC3339Nano), fmt.Sprintf("at most %s ago, which is the branch's retention", b.Retention))
 }
 
 // CancelBranchReset ends a reset. One that was not issued yet is canceled when it returns. Otherwise the cancellation is
