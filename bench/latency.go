@@ -158,6 +158,9 @@ func (b *bench) latency(ctx context.Context, r *report) (err error) {
 	if b.quick {
 		samples = max(samples*3/10, 5)
 	}
+	if b.careless {
+		samples = 3
+	}
 	if _, err := sampleAll(ctx, both, min(samples, 20)); err != nil { // sessions are new, and a leader is elected
 		return err
 	}
@@ -209,7 +212,11 @@ func sampleAll(ctx context.Context, both []*idle, n int) (map[string][]float64, 
 // latencySoon is for what is enqueued 20 ms after something else, when that has begun.
 func (b *bench) latencySoon(ctx context.Context, r *report, both []*idle) error {
 	times := map[string][]float64{}
-	for range min(b.scaled(1000), 20) / 2 {
+	n := 10
+	if b.careless {
+		n = 2
+	}
+	for range n {
 		for _, i := range both {
 			pause(ctx, 2*idleFor)
 			if _, err := i.sample(ctx); err != nil {
