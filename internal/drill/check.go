@@ -91,8 +91,8 @@ func (c *checker) takeovers(run *RunRecord, r *Report) {
 			continue
 		}
 		from := fault.From
-		if from.Before(t.since) {
-			from = t.since
+		if from.Before(t.alive) { // it had survived that one
+			from = t.alive
 		}
 		// The slot of a suspect, and an outage of the database, are waited for beyond any bound of ours.
 		if t.overdue || t.suspect || c.outage(from, t.next) {

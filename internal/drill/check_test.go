@@ -31,7 +31,7 @@ func judged(t *testing.T, faults []Fault, takeovers ...takeover) *Report {
 func TestCheck_RecoveryIsMeasuredFromTheFault(t *testing.T) {
 	t.Parallel()
 	kill := Fault{What: faultKill, Worker: "w1.1", From: at(10), Until: at(10.1)}
-	lost := takeover{worker: "w1.1", since: at(9), at: at(12.2), next: at(12.5)}
+	lost := takeover{worker: "w1.1", since: at(9), alive: at(9), at: at(12.2), next: at(12.5)}
 	r := judged(t, []Fault{kill}, lost)
 	require.Empty(t, r.Broken)
 	require.InDelta(t, 2.5, r.MaxRecoveryS, 0.01)
@@ -50,6 +50,9 @@ func TestCheck_RecoveryIsMeasuredFromTheFault(t *testing.T) {
 	require.Empty(t, judged(t, []Fault{stop}, late).Broken, "a step's declared time is added for what is not a kill")
 	late.next = at(16.7)
 	require.NotEmpty(t, judged(t, []Fault{stop}, late).Broken)
+	survived := late
+	survived.alive = at(10.5)
+	require.InDelta(t, 6.2, judged(t, []Fault{stop}, survived).MaxRecoveryS, 0.01, "it went on after the fault, and was lost by another one")
 	outage := Fault{What: faultRestart, From: at(12), Until: at(15)}
 	require.Empty(t, judged(t, []Fault{kill, outage}, late).Broken, "an outage of the database is nobody's recovery")
 }
@@ -62,14 +65,14 @@ func TestCheck_RecoveryIsMeasuredWithoutStalls(t *testing.T) {
 	require.Equal(t, 3*time.Second, s.total())
 	r := &Report{}
 	c := &checker{opts: Options{Lease: 2 * time.Second, Reaper: 500 * time.Millisecond}, faults: []Fault{{What: faultKill, Worker: "w1.1", From: at(10), Until: at(10.1)}}, stalls: s}
-	c.takeovers(&RunRecord{ID: jobs.RunID{1}, Terminal: true, takeovers: []takeover{{worker: "w1.1", since: at(9), at: at(12.2), next: at(13.7)}}}, r)
+	c.takeovers(&RunRecord{ID: jobs.RunID{1}, Terminal: true, takeovers: []takeover{{worker: "w1.1", since: at(9), alive: at(9), at: at(12.2), next: at(13.7)}}}, r)
 	require.Empty(t, r.Broken)
 	require.InDelta(t, 3.0, r.MaxRecoveryS, 0.01)
 }
 
 func TestCheck_ATakeoverWithoutAFaultIsSeen(t *testing.T) {
 	t.Parallel()
-	lost := takeover{worker: "w1.1", since: at(9), at: at(12.2), next: at(12.5)}
+	lost := takeover{worker: "w1.1", since: at(9), alive: at(9), at: at(12.2), next: at(12.5)}
 	require.Equal(t, 1, judged(t, nil, lost).Unprovoked)
 	require.Equal(t, 1, judged(t, []Fault{{What: faultKill, Worker: "w2.1", From: at(10), Until: at(10)}}, lost).Unprovoked, "another worker's fault")
 	require.Equal(t, 1, judged(t, []Fault{{What: faultKill, Worker: "w1.1", From: at(2), Until: at(3)}}, lost).Unprovoked, "before it owned the run")

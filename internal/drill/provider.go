@@ -107,8 +107,13 @@ func (p *provider) ask(w http.ResponseWriter, key string) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"key": key, "n": n})
 }
 
-// poll says how often it was asked, itself included.
+// poll says how often it was asked, itself included. It takes its time: between two polls nobody owns the run, and what
+// is done to a worker then hits nothing.
 func (p *provider) poll(w http.ResponseWriter, key string) {
+	p.mu.Lock()
+	late := time.Duration(p.rng.IntN(500)) * time.Millisecond
+	p.mu.Unlock()
+	time.Sleep(late)
 	p.mu.Lock()
 	p.calls[key]++
 	n := p.calls[key]

@@ -36,6 +36,7 @@ type change struct {
 type takeover struct {
 	worker    string
 	since, at time.Time // of the ownership
+	alive     time.Time // the last that the owner wrote to the run
 	overdue   bool      // the step's own deadline had passed
 	suspect   bool      // it had been reaped before: it waits for its process's one slot
 	next      time.Time // when somebody owned the run again, or it was terminal
@@ -69,6 +70,7 @@ type RunRecord struct {
 
 	owner      string
 	since      time.Time
+	alive      time.Time
 	attempt    int64
 	reaps      int
 	result     string
@@ -177,6 +179,9 @@ func (r *RunRecord) runUpdate(c change, lease time.Duration) {
 		}
 		r.claimed(c)
 	case wasOwned && isOwned:
+		if c.Worker == r.owner {
+			r.alive = c.At
+		}
 		same := !raised && !renewed && sameTime(c.Deadline, c.OldDeadline)
 		switch {
 		case !same && c.Worker != r.owner:
@@ -193,7 +198,7 @@ func (r *RunRecord) runUpdate(c change, lease time.Duration) {
 
 // claimed begins an ownership.
 func (r *RunRecord) claimed(c change) {
-	r.owner, r.since = c.Worker, c.At
+	r.owner, r.since, r.alive = c.Worker, c.At, c.At
 	for i := range r.takeovers {
 		if r.takeovers[i].next.IsZero() {
 			r.takeovers[i].next = c.At
@@ -207,7 +212,7 @@ func (r *RunRecord) given(c change, raised bool) {
 	r.owner = ""
 	switch {
 	case *c.Reaps > r.reaps:
-		t := takeover{worker: owner, since: r.since, at: c.At, overdue: c.OldDeadline.Before(c.At), suspect: *c.Reaps >= 2}
+		t := takeover{worker: owner, since: r.since, alive: r.alive, at: c.At, overdue: c.OldDeadline.Before(c.At), suspect: *c.Reaps >= 2}
 		if *c.Finished {
 			t.next = c.At
 		}
