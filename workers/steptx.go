@@ -24,13 +24,16 @@ import (
 const (
 	// markTx notes, for the transaction alone, what its end looks at: the token, and how the session is before the step.
 	markTx = `select set_config('weir.token', $1, true), set_config('idle_in_transaction_session_timeout', $2, true),
-    set_config('statement_timeout', $2, true), set_config('weir.role', current_setting('role'), true), ` + receipts.NoteSession
+    set_config('statement_timeout', $2, true), set_config('weir.role', current_setting('role'), true),
+    set_config('weir.path', current_setting('search_path'), true), ` + receipts.NoteSession
 	// resetRole says whether the session is as it was, and goes back to the role that the pool's connection had.
 	resetRole = `select ` + receipts.SameSession + `,
     pg_catalog.set_config('role', coalesce(nullif(pg_catalog.current_setting('weir.role', true), ''), 'none'), true)`
 	// proveTx fails with 22012 after a smuggled COMMIT: the token was local to the transaction that is gone. The fence
-	// then resolves its names in pg_catalog alone, and waits for a lock less long than a statement may take.
-	proveTx = `select 1 / (current_setting('weir.token', true) = $1)::int, set_config('search_path', 'pg_catalog', true),
+	// then resolves its names as the pool's connections do, whatever the step has set (another path for each would have
+	// PostgreSQL plan anew each time), and waits for a lock less long than a statement may take.
+	proveTx = `select 1 / (current_setting('weir.token', true) = $1)::int,
+    set_config('search_path', coalesce(current_setting('weir.path', true), 'pg_catalog'), true),
     set_config('lock_timeout', $2, true), set_config('statement_timeout', $3, true)`
 	immediate = "set constraints all immediate"
 	commit    = "commit"

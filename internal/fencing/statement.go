@@ -3,6 +3,7 @@ package fencing
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/google/uuid"
@@ -80,15 +81,17 @@ type Rider string
 // Transition composes the statement of one event: lock, check and write the run, stamped by the database's clock after
 // the lock was taken (R7), with the riders in the same statement. It is the only place that writes status.
 //
-// scope picks the rows, over r: one run by id, or a set. final is the statement that ends it, over fenced.
+// scope picks the rows, over r: one run by id, or a set. final is the statement that ends it, over fenced. Riders and final
+// name each column of the run that they read as fenced.column: what nobody names does not come back.
 func (m *Machine) Transition(name string, e Event, scope, final string, riders ...Rider) *Statement {
-	return Compile(m.Name+"/"+name, "with "+m.transitionCTE(e, scope)+joinRiders(riders)+"\n"+final)
+	rest := joinRiders(riders) + "\n" + final
+	return Compile(m.Name+"/"+name, "with "+m.ctes(e, scope, rest)+rest)
 }
 
 // Composed is Transition with a common table expression of the user's in front of it, whose parameters $1 to $used come
 // first. output is SQL for the run's output, over the user's rows.
 func (m *Machine) Composed(name string, e Event, scope, user, output, final string, used int) *Statement {
-	own := build(m.Name+"/"+name, strings.ReplaceAll(m.transitionCTE(e, scope), "@output", output)+"\n"+final, used)
+	own := build(m.Name+"/"+name, strings.ReplaceAll(m.ctes(e, scope, final), "@output", output)+"\n"+final, used)
 	own.SQL = "with " + user + ",\n" + own.SQL
 	return own
 }
@@ -101,15 +104,7 @@ func joinRiders(riders []Rider) string {
 	return b.String()
 }
 
-func (m *Machine) transitionCTE(e Event, scope string) string {
-	eff := effects[e]
-	where := []string{scope, "r.status in (" + literals(m.from(e)) + ")"}
-	if eff.fenced {
-		where = append(where, "r.attempt = @attempt::bigint")
-	}
-	if g := m.onlyGuards(e); g != "" {
-		where = append(where, g)
-	}
+func (m *Machine) ctes(e Event, scope, rest string) string {
 	order := ""
 	if strings.Contains(scope, "any(") || e == Reap || e == Expire {
 		order = " order by r.id"
@@ -118,17 +113,67 @@ func (m *Machine) transitionCTE(e Event, scope string) string {
 	if e == Reap || e == Expire {
 		lock = "limit @limit::int for no key update of r skip locked"
 	}
-	return fmt.Sprintf(`locked as (
-    select r.id, r.lease_owner as owner, %s as to_status, %s as to_code
-    from weir.run r
-    where %s%s %s
-), fenced as (
-    update weir.run r set %s
-    from locked where r.id = locked.id%s
-    returning r.*
-)`, m.choose(e, func(t Transition) string { return quote(string(t.To)) }, "null"),
-		m.choose(e, codeOf, "null"), strings.Join(where, "\n      and "), order, lock,
-		strings.Join(m.assignments(e), ",\n        "), m.repeatedPredicate(e))
+	return fmt.Sprintf("locked as (%s%s %s\n), fenced as (%s\n    returning %s\n)",
+		m.selection(e, scope), order, lock, m.update(e), strings.Join(returned(rest), ", "))
+}
+
+var fencedColumn = regexp.MustCompile(`\bfenced\.([a-z_]+)`)
+
+// returned are the columns of the run that rest reads. The row is wide, and each of its columns would be copied for each run.
+func returned(rest string) []string {
+	columns := []string{"r.id"}
+	for _, match := range fencedColumn.FindAllStringSubmatch(rest, -1) {
+		if column := "r." + match[1]; !strings.HasPrefix(match[1], batchPrefix) && !slices.Contains(columns, column) {
+			columns = append(columns, column)
+		}
+	}
+	return columns
+}
+
+// selection picks the rows that the event may change, with what they become. It wants a locking clause.
+func (m *Machine) selection(e Event, scope string) string {
+	columns := []string{"r.id"}
+	if effects[e].owner == gives && !effects[e].fenced {
+		columns = append(columns, "r.lease_owner as owner")
+	}
+	if m.only(e) == "" {
+		columns = append(columns, m.choose(e, func(t Transition) string { return quote(string(t.To)) }, "null")+" as to_status")
+	}
+	if m.codes(e) {
+		columns = append(columns, m.choose(e, codeOf, "null")+" as to_code")
+	}
+	where := []string{scope, "r.status in (" + literals(m.from(e)) + ")"}
+	if effects[e].fenced {
+		where = append(where, "r.attempt = @attempt::bigint")
+	}
+	if g := m.onlyGuards(e); g != "" {
+		where = append(where, g)
+	}
+	return fmt.Sprintf("\n    select %s\n    from weir.run r\n    where %s", strings.Join(columns, ", "), strings.Join(where, "\n      and "))
+}
+
+// update writes the rows of locked.
+func (m *Machine) update(e Event) string {
+	return fmt.Sprintf("\n    update weir.run r set %s\n    from locked where r.id = locked.id%s", strings.Join(m.assignments(e), ",\n        "), m.repeatedPredicate(e))
+}
+
+// only is the status that an event always leads to, or empty when the row decides.
+func (m *Machine) only(e Event) Status {
+	var to Status
+	for _, from := range m.from(e) {
+		for _, t := range m.Allowed(from, e) {
+			if to != "" && to != t.To {
+				return ""
+			}
+			to = t.To
+		}
+	}
+	return to
+}
+
+// codes reports whether the table gives the event a code of its own.
+func (m *Machine) codes(e Event) bool {
+	return slices.ContainsFunc(m.Transitions, func(t Transition) bool { return t.Event == e && t.Code != "" })
 }
 
 // repeatedPredicate is F11: what was true of a candidate proves nothing about the row that is written.
@@ -145,11 +190,28 @@ func (m *Machine) repeatedPredicate(e Event) string {
 
 func (m *Machine) assignments(e Event) []string {
 	eff := effects[e]
-	terminal := "locked.to_status in (" + literals(m.Terminal) + ")"
-	set := []string{
-		"status = locked.to_status",
-		"finished_at = case when " + terminal + " then clock_timestamp() end",
+	to, code := "locked.to_status", "locked.to_code"
+	// when is SQL that is a value on the way to a status that is terminal, or not, and null otherwise.
+	when := func(terminal bool, value string) string {
+		not := ""
+		if !terminal {
+			not = "not "
+		}
+		return "case when " + not + to + " in (" + literals(m.Terminal) + ") then " + value + " end"
 	}
+	if status := m.only(e); status != "" {
+		to = quote(string(status))
+		when = func(terminal bool, value string) string {
+			if slices.Contains(m.Terminal, status) == terminal {
+				return value
+			}
+			return "null"
+		}
+	}
+	if !m.codes(e) {
+		code = "null"
+	}
+	set := []string{"status = " + to, "finished_at = " + when(true, "clock_timestamp()")}
 	if eff.raisesAttempt {
 		set = append(set, "attempt = r.attempt + 1")
 	}
@@ -175,15 +237,15 @@ func (m *Machine) assignments(e Event) []string {
 	case eff.owner == gives && eff.due == "":
 		set = append(set, "next_attempt_at = null")
 	case eff.due != "":
-		set = append(set, "next_attempt_at = case when not "+terminal+" then "+eff.due+" end")
+		set = append(set, "next_attempt_at = "+when(false, eff.due))
 	}
 	switch e {
 	case Succeed, Redrive:
 		set = append(set, "error_code = null", "error_message = null")
 	case Refuse, FailTry, Snooze:
-		set = append(set, "error_code = coalesce(locked.to_code, @code)", "error_message = @message")
+		set = append(set, "error_code = coalesce("+code+", @code)", "error_message = @message")
 	case Reap, Cancel, Release, Reject, Expire:
-		set = append(set, "error_code = coalesce(locked.to_code, r.error_code)")
+		set = append(set, "error_code = coalesce("+code+", r.error_code)")
 	case Approve:
 		set = append(set, "expires_at = clock_timestamp() + @limit::interval")
 	case Claim, StartStep, CommitStep, RequestCancel:

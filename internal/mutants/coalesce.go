@@ -8,7 +8,7 @@ const (
 )
 
 // An element of a coalesced write that nobody fences.
-var unfencedElement = one(batchGo, "	rest := joinRiders", "	locked = strings.Replace(locked, `r.attempt = @attempt::bigint`, `true`, 1)\n\trest := joinRiders")
+var unfencedElement = one(batchGo, `fromBatch(m.selection(e, scope), "b", columns)`, `strings.Replace(fromBatch(m.selection(e, scope), "b", columns), "r.attempt = b.b_attempt::bigint", "true", 1)`)
 
 var coalesceMutants = []mutant{
 	{"batch: an element without its fence", unfencedElement, receiptsPkg, "SucceedMany_AStale"},

@@ -36,7 +36,7 @@ func faults(names ...string) []string {
 var drillMutants = []drillMutant{
 	{name: "the fence does not lock", edits: []edit{
 		{statementGo, `lock := "for no key update of r"`, `lock := ""`},
-		{batchGo, `locked = replaceOnce(locked, "for no key update of r", "for no key update of r skip locked) l")`, `locked += ") l"`},
+		{batchGo, "(%s for no key update of r skip locked) l", "(%s) l"},
 	}, args: faults("lock")},
 	{name: "the terminal write ignores the attempt", edits: one(statementGo, attemptOfFence, `where = append(where, map[bool]string{true: "@attempt::bigint is not null", false: "r.attempt = @attempt::bigint"}[e == Succeed || e == FailTry])`), args: faults("stop", "stop in write", "blackhole")},
 	{name: "steps have no receipt key", edits: []edit{

@@ -38,7 +38,7 @@ var mutants = []mutant{
 	{"fence without the attempt", one(statementGo, attemptOfFence, `where = append(where, "@attempt::bigint is not null")`), receiptsPkg, "Step_StaleOwner|Step_FenceThatWaited"},
 	{"terminal write without the attempt", one(statementGo, attemptOfFence, `where = append(where, map[bool]string{true: "@attempt::bigint is not null", false: "r.attempt = @attempt::bigint"}[e == Succeed || e == FailTry])`), fencingPkg, "Transitions_StaleToken"},
 	{"fence without the lock", one(statementGo, `lock := "for no key update of r"`, `lock := ""`), fencingPkg, "Claim_FullLease"},
-	{"fence result not in the receipt", one(stepGo, `(select attempt from fenced)`, `coalesce((select attempt from fenced), 0)`), receiptsPkg, "Step_StaleOwner"},
+	{"fence result not in the receipt", one(stepGo, `(select fenced.attempt from fenced)`, `coalesce((select fenced.attempt from fenced), 0)`), receiptsPkg, "Step_StaleOwner"},
 	{"receipt without its key", one(stepGo, `case when receipt.outcome <> 'ok' then excluded.effect end`, `excluded.effect`), receiptsPkg, "Step_AlreadyDone"},
 	{"a failed step is done", one(stepGo, `case when receipt.outcome <> 'ok' then excluded.effect end`, `null`), receiptsPkg, "Step_ExecutedAgain"},
 	{"lost is not told from done", one(stepGo, `case pgErr.Code == "23502" && pgErr.ColumnName == "attempt":`, `case pgErr.Code == "23502":`), receiptsPkg, "Step_AlreadyDone"},
@@ -146,6 +146,7 @@ var mutants = []mutant{
 	{"payload may change", one(schemaSQL, "or new.body is not null\n", "\n"), fencingPkg, "Schema_Payload"},
 	{"payload of a live run may be erased", one(schemaSQL, "where id = old.run_id and finished_at is not null", "where id = old.run_id"), fencingPkg, "Schema_Payload"},
 	{"attempt may go back", one(schemaSQL, "when (new.attempt < old.attempt)", "when (new.attempt < old.attempt - 100)"), fencingPkg, "Schema_Refuses"},
-	{"a lease anywhere", one(schemaSQL, "check (lease_expires_at is null or status in ('processing', 'running', 'executing'))", "check (true)"), fencingPkg, "Schema_Refuses"},
+	{"a lease anywhere", one(schemaSQL, "when lease_expires_at is not null and status not in ('processing', 'running', 'executing') then 'run_lease_on_ownable'\n", ""), fencingPkg, "Schema_Refuses"},
+	{"a run of any shape", one(schemaSQL, "constraint run_is_whole check (weir.run_is_whole(", "constraint run_is_whole check (true or weir.run_is_whole("), fencingPkg, "Schema_Refuses"},
 	{"renewals touch an index", one(schemaSQL, "create index run_trouble_idx", "create index run_lease_idx on weir.run (lease_expires_at);\ncreate index run_trouble_idx"), fencingPkg, "Keeper_Renewals"},
 }

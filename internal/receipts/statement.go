@@ -39,7 +39,7 @@ const statementFinal = `insert into weir.receipt (run_id, step_index, step_name,
 values (@run, @step_index::integer,
     case when coalesce((select sum(octet_length(to_jsonb(weir_user_rows)::text)) from weir_user_rows), 0) <= ` + maxOutputText + ` then @step_name end, 'transactional',
     case when exists (select from weir_user_rows) then 'ok' end,
-    (select attempt from fenced), (select jsonb_agg(to_jsonb(weir_user_rows)) from weir_user_rows))
+    (select fenced.attempt from fenced), (select jsonb_agg(to_jsonb(weir_user_rows)) from weir_user_rows))
 on conflict (run_id, step_index) do update
     set effect = case when receipt.outcome <> 'ok' then excluded.effect end, outcome = excluded.outcome, step_name = excluded.step_name,
         attempt = excluded.attempt, output = excluded.output, external_ref = null, recorded_at = clock_timestamp()

@@ -18,7 +18,7 @@ import (
 // so nobody can overlook it (L5). Only ok stops a step of a live run: what a try left that failed or is unknown is
 // overwritten, and a step that is ok already gets a NULL effect, which aborts in the same way.
 const stepReceipt = `insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt, output)
-values (@run, @step_index::integer, @step_name, 'transactional', 'ok', (select attempt from fenced), @step_output)
+values (@run, @step_index::integer, @step_name, 'transactional', 'ok', (select fenced.attempt from fenced), @step_output)
 on conflict (run_id, step_index) do update
     set effect = case when receipt.outcome <> 'ok' then excluded.effect end, outcome = excluded.outcome, step_name = excluded.step_name,
         attempt = excluded.attempt, output = excluded.output, external_ref = null, recorded_at = clock_timestamp()`

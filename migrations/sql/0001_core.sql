@@ -3,6 +3,59 @@
 
 -- +goose Up
 
+-- What must be true of a run's row, whoever writes it. Functions, and not one CHECK for each rule: PostgreSQL parses every CHECK
+-- of a table anew for every statement that writes to it, which was most of what a single update cost (docs/adr/0012).
+-- +goose StatementBegin
+create function weir.run_is_whole(kind text, status text, attempt bigint, failures integer, reaps integer, max_failures integer,
+    priority smallint, next_attempt_at timestamptz, lease_expires_at timestamptz, lease_owner text, step_deadline_at timestamptz,
+    finished_at timestamptz) returns boolean language plpgsql immutable parallel safe as $$
+declare
+    broken constant text := case
+        when attempt < 0 then 'run_attempt_not_negative'
+        when failures < 0 or reaps < 0 or max_failures < 1 then 'run_budgets_not_negative'
+        when priority not between 1 and 4 then 'run_priority_in_range'
+        when char_length(kind) not between 2 and 100 then 'run_kind_length'
+        when not case kind
+            when 'delivery' then status in ('pending', 'processing', 'sent', 'failed', 'dead')
+            when 'plan' then status in ('pending', 'approved', 'rejected', 'expired', 'executing', 'executed', 'failed')
+            else status in ('queued', 'running', 'succeeded', 'failed', 'canceled')
+        end then 'run_status_of_kind'
+        -- Owned, a lease, and next_attempt_at = infinity are one fact.
+        when (lease_expires_at is not null) <> (next_attempt_at is not null and next_attempt_at = 'infinity')
+            or (lease_expires_at is null) <> (lease_owner is null)
+            or (lease_expires_at is null) <> (step_deadline_at is null) then 'run_owned_is_leased'
+        when lease_expires_at is not null and status not in ('processing', 'running', 'executing') then 'run_lease_on_ownable'
+        when (finished_at is not null) <> (status in ('sent', 'failed', 'dead', 'rejected', 'expired', 'executed', 'succeeded', 'canceled'))
+            then 'run_finished_is_terminal'
+        when finished_at is not null and next_attempt_at is not null then 'run_terminal_is_not_due'
+    end;
+begin
+    if broken is null then
+        return true;
+    end if;
+    raise exception 'weir.run: a row with kind %, status %, attempt % breaks the rule %', kind, status, attempt, broken
+        using errcode = 'check_violation', schema = 'weir', table = 'run', constraint = broken;
+end
+$$;
+
+create function weir.receipt_is_whole(step_index integer, outcome text, effect text) returns boolean
+    language plpgsql immutable parallel safe as $$
+declare
+    broken constant text := case
+        when step_index < 0 then 'receipt_step_index_not_negative'
+        when outcome not in ('started', 'ok', 'failed', 'unknown') then 'receipt_outcome_known'
+        when effect not in ('transactional', 'idempotent', 'at_least_once', 'reconciled') then 'receipt_effect_known'
+    end;
+begin
+    if broken is null then
+        return true;
+    end if;
+    raise exception 'weir.receipt: a row with step %, outcome %, effect % breaks the rule %', step_index, outcome, effect, broken
+        using errcode = 'check_violation', schema = 'weir', table = 'receipt', constraint = broken;
+end
+$$;
+-- +goose StatementEnd
+
 -- weir.run is the truth about a run. River's job is only the doorbell that tells the fleet to look here.
 --
 -- No column of the lease stands in an index's key or predicate, so that a renewal can be a HOT update.
@@ -37,25 +90,8 @@ create table weir.run (
     metadata              jsonb       not null default '{}',
     output                jsonb,
 
-    constraint run_attempt_not_negative check (attempt >= 0),
-    constraint run_budgets_not_negative check (failures >= 0 and reaps >= 0 and max_failures >= 1),
-    constraint run_priority_in_range check (priority between 1 and 4),
-    constraint run_kind_length check (char_length(kind) between 2 and 100),
-    constraint run_status_of_kind check (
-        case kind
-            when 'delivery' then status in ('pending', 'processing', 'sent', 'failed', 'dead')
-            when 'plan' then status in ('pending', 'approved', 'rejected', 'expired', 'executing', 'executed', 'failed')
-            else status in ('queued', 'running', 'succeeded', 'failed', 'canceled')
-        end),
-    -- Owned, a lease, and next_attempt_at = infinity are one fact.
-    constraint run_owned_is_leased check (
-        (lease_expires_at is not null) = (next_attempt_at is not null and next_attempt_at = 'infinity')
-        and (lease_expires_at is not null) = (lease_owner is not null)
-        and (lease_expires_at is not null) = (step_deadline_at is not null)),
-    constraint run_lease_on_ownable check (lease_expires_at is null or status in ('processing', 'running', 'executing')),
-    constraint run_finished_is_terminal check (
-        (finished_at is not null) = (status in ('sent', 'failed', 'dead', 'rejected', 'expired', 'executed', 'succeeded', 'canceled'))),
-    constraint run_terminal_is_not_due check (finished_at is null or next_attempt_at is null)
+    constraint run_is_whole check (weir.run_is_whole(kind, status, attempt, failures, reaps, max_failures, priority,
+        next_attempt_at, lease_expires_at, lease_owner, step_deadline_at, finished_at))
 ) with (fillfactor = 80);
 
 -- Serves the claim, the sweep and the reaper (owned runs are its infinity end). Its statuses are literals, so that a
@@ -128,9 +164,7 @@ create table weir.receipt (
     external_ref text,
     output       jsonb,
     primary key (run_id, step_index),
-    constraint receipt_step_index_not_negative check (step_index >= 0),
-    constraint receipt_outcome_known check (outcome in ('started', 'ok', 'failed', 'unknown')),
-    constraint receipt_effect_known check (effect in ('transactional', 'idempotent', 'at_least_once', 'reconciled'))
+    constraint receipt_is_whole check (weir.receipt_is_whole(step_index, outcome, effect))
 ) with (fillfactor = 85);
 
 -- One row for each try that did not end well. Success costs nothing here.
@@ -191,3 +225,5 @@ drop table weir.run;
 drop function weir.delete_with_run;
 drop function weir.guard_payload;
 drop function weir.refuse_attempt_going_back;
+drop function weir.run_is_whole;
+drop function weir.receipt_is_whole;
