@@ -105,11 +105,11 @@ func (r *receiptStatements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q 
 
 func (*receiptStatements) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
-// A message that is whole costs a claim with its `started`, and an end. Three parts cost a claim, a look, three starts,
-// two settles and an end.
+// A message that is whole costs a claim with its `started`, and an end. Three parts cost a claim, three starts, two
+// settles and an end.
 func TestParts_AWholeMessageCostsTwoStatements(t *testing.T) {
 	t.Parallel()
-	for parts, statements := range map[int]int32{1: 2, 3: 8} {
+	for parts, statements := range map[int]int32{1: 2, 3: 7} {
 		trace := &receiptStatements{}
 		pool := pgtest.Pool(t, pgtest.Config(func(c *pgxpool.Config) { c.ConnConfig.Tracer = trace }))
 		s := sail(t, pool, nil, func(cfg *workers.Config) { cfg.Channels = map[string]channel.Channel{"telegram": &chat{}} })

@@ -116,7 +116,7 @@ func TestLostAnswer_OfTheTerminalWriteIsResolved(t *testing.T) {
 			address := pgtest.URL(t)
 			direct := pgtest.Connect(t, address)
 			client := newClient(t, direct)
-			c := &cutter{text: []byte("then 'sent'"), after: after}
+			c := &cutter{text: []byte("set status = 'sent'"), after: after}
 			pool := pgtest.Connect(t, c.listen(t, address), pgtest.Config(func(p *pgxpool.Config) {
 				p.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // every statement with its text
 			}))

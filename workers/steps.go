@@ -70,9 +70,14 @@ func (w *stepsWorker) run(ctx context.Context, held *fencing.Held, c fencing.Cla
 // through executes, in their order, the steps that have no receipt that is ok. do is one step: stop says that the try
 // ends with its result. A panic in it is a failed try.
 func (t *try) through(ctx context.Context, steps []receipts.Step, do func(ctx context.Context, i int, r receipts.Receipt) (res result, stop bool)) result {
-	done, err := receipts.List(ctx, t.service.pool, t.claimed.Run)
-	if err != nil {
-		return interrupted(steps[0], "database", err)
+	var (
+		done []receipts.Receipt
+		err  error
+	)
+	if t.claimed.Attempt > 1 { // a run's first owner finds none: each receipt has needed a token
+		if done, err = receipts.List(ctx, t.service.pool, t.claimed.Run); err != nil {
+			return interrupted(steps[0], "database", err)
+		}
 	}
 	byIndex := map[int]receipts.Receipt{}
 	for _, r := range done {

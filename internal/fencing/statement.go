@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // Statement is SQL whose named parameters (@run) have been numbered once, when the program starts. Its text never
@@ -61,13 +62,17 @@ func Texts(ids []uuid.UUID) []string {
 }
 
 // Bind returns the values in the order of the statement's parameters. A missing value is a bug of ours: it would be
-// sent as NULL, and a fence on NULL matches nothing, so it stops the program instead.
+// sent as NULL, and a fence on NULL matches nothing, so it stops the program instead. An id goes in pgx's own type: it
+// would take the other for text.
 func (s *Statement) Bind(args Args) []any {
 	out := make([]any, len(s.names))
 	for i, name := range s.names {
 		v, ok := args[name]
 		if !ok {
 			panic("fencing: statement " + s.Name + ": no value for @" + name)
+		}
+		if id, ok := v.(uuid.UUID); ok {
+			v = pgtype.UUID{Bytes: id, Valid: true}
 		}
 		out[i] = v
 	}
