@@ -2,6 +2,7 @@ package workers
 
 import (
 	"context"
+	"encoding/json"
 	"time"
 
 	"github.com/google/uuid"
@@ -32,6 +33,8 @@ type writesOf struct {
 	starts   *coalesce.Group[uuid.UUID, receipts.Outside, receipts.Stood]
 	asks     *coalesce.Group[uuid.UUID, receipts.Outside, receipts.Stood] // starts of Reconciled steps
 	settles  *coalesce.Group[uuid.UUID, receipts.Settlement, receipts.Stood]
+	// statements are whole steps of one statement.
+	statements *coalesce.Group[uuid.UUID, statementCall, json.RawMessage]
 }
 
 type claimAnswer struct {
@@ -43,7 +46,7 @@ type claimAnswer struct {
 func writeTimeout(lease time.Duration) time.Duration { return min(lease/2, 10*time.Second) }
 
 func (s *Service) newWrites(k workKind) *writesOf {
-	w := &writesOf{}
+	w := &writesOf{statements: s.newStatements(k.lease)}
 	timeout := writeTimeout(k.lease)
 	w.claims = group(s, maxBatch, k.lease/2, func(r fencing.ClaimRequest) uuid.UUID { return r.Run },
 		func(ctx context.Context, conn *pgxpool.Conn, r fencing.ClaimRequest) (a claimAnswer, err error) {

@@ -32,9 +32,12 @@ type Service struct {
 	pool *pgxpool.Pool
 	// simple: the pool's connections use the simple protocol.
 	simple bool
-	cfg    *Config
-	log    *slog.Logger
-	owner  string
+	// prepares: they prepare statements, and pipeline them.
+	prepares bool
+	texts    stepTexts
+	cfg      *Config
+	log      *slog.Logger
+	owner    string
 
 	bells    *doorbell.Bells
 	keeper   *fencing.Keeper
@@ -90,8 +93,9 @@ func newService(pool *pgxpool.Pool, c *Config) (*Service, error) {
 	}
 	bells := doorbell.New(ringer)
 	runs, endRuns := context.WithCancelCause(context.Background())
+	mode := pool.Config().ConnConfig.DefaultQueryExecMode
 	s := &Service{
-		pool: pool, simple: pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeSimpleProtocol, cfg: c, log: c.Logger, owner: fencing.NewOwner(), bells: bells,
+		pool: pool, simple: mode == pgx.QueryExecModeSimpleProtocol, prepares: mode == pgx.QueryExecModeCacheStatement, cfg: c, log: c.Logger, owner: fencing.NewOwner(), bells: bells,
 		reaper:   &fencing.Reaper{DB: pool, Bells: bells, Settle: receipts.SettleUnknown, MaxReaps: c.MaxReaps, Limit: 500},
 		sweeper:  doorbell.NewSweeper(pool, bells, c.DoorbellGrace),
 		resets:   doorbell.NewResetSweeper(pool, bells, c.DoorbellGrace),

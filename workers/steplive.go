@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/weirqueue/weir/internal/coalesce"
 	"github.com/weirqueue/weir/internal/fencing"
 	"github.com/weirqueue/weir/internal/receipts"
 )
@@ -170,27 +171,40 @@ var errNothingSent = errors.New("weir: the step's statement was not sent")
 
 // nothingDone reports an error of a statement that surely committed nothing.
 func nothingDone(err error) bool {
-	return fencing.OutcomeOf(err) != fencing.Unknown || errors.Is(err, ErrNoRows) || errors.Is(err, ErrOutput) || errors.Is(err, errNothingSent)
+	return fencing.OutcomeOf(err) != fencing.Unknown || errors.Is(err, ErrNoRows) || errors.Is(err, ErrOutput) || errors.Is(err, errNothingSent) ||
+		errors.Is(err, coalesce.ErrNotSent)
 }
 
+// statementOnce executes the statement, with others where it may.
 func (t *try) statementOnce(ctx context.Context, s boundStep, sql SQL, last bool) (json.RawMessage, error) {
 	k := t.kind
-	fence := receipts.StatementFence{
+	call := statementCall{text: t.service.texts.of(sql.Text), fence: receipts.StatementFence{
 		StepFence: receipts.StepFence{
 			Run: t.claimed.Run, Kind: k.kind, Attempt: t.held.Attempt(), Step: s.Step, Last: last, Lease: k.lease, StepTime: k.stepTime,
 		},
 		SQL: sql.Text, Args: sql.Args,
-	}
+	}}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.stepTime)
 	defer cancel()
-	conn, err := t.service.pool.Acquire(ctx)
+	if !t.service.prepares || !call.text.sociable() {
+		return t.service.statementAlone(ctx, call)
+	}
+	return k.writes.statements.Do(ctx, call)
+}
+
+func (s *Service) statementAlone(ctx context.Context, call statementCall) (json.RawMessage, error) {
+	conn, err := s.pool.Acquire(ctx)
 	if err != nil {
 		return nil, errors.Join(errNothingSent, err)
 	}
-	changed := marksSession.MatchString(sqlComments.ReplaceAllString(sql.Text, " "))
+	changed := call.text.marks
 	defer func() { giveBack(conn, changed) }()
-	fence.SessionChanged = &changed
-	out, err := fence.Execute(ctx, conn)
+	call.fence.SessionChanged = &changed
+	began := time.Now()
+	out, err := call.fence.Execute(ctx, conn)
+	if err == nil && !changed && time.Since(began) < quickStep {
+		call.text.quick()
+	}
 	var (
 		pgErr    *pgconn.PgError
 		unformed pgx.ErrPreprocessingBatch
@@ -206,7 +220,7 @@ func (t *try) statementOnce(ctx context.Context, s boundStep, sql SQL, last bool
 		// It has too few parameters, or one that cannot be encoded, or the connection broke while it was prepared. In the
 		// modes that prepare nothing pgx closes a connection whose answer it did not get, and this one is open.
 		return nil, errors.Join(errNothingSent, err)
-	case errors.As(err, &pgErr) && pgErr.Code == "0A000" && strings.Contains(strings.ToLower(sql.Text), "with"):
+	case errors.As(err, &pgErr) && pgErr.Code == "0A000" && strings.Contains(strings.ToLower(call.fence.SQL), "with"):
 		return nil, fmt.Errorf("a statement step takes no writing WITH of its own; use a Transactional step: %w", err)
 	}
 	return out, err

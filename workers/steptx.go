@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -55,6 +54,7 @@ type liveTx struct {
 	aborted bool
 	// simple: the pool prepares nothing, and does not pipeline.
 	simple bool
+	texts  *stepTexts
 	// stepCtx is for what pgx gives no context: Conn and LargeObjects begin the transaction, too.
 	stepCtx context.Context
 	// dirty: the step's SQL may have changed the session, so the connection is not used again.
@@ -71,7 +71,7 @@ func (s *Service) beginLive(ctx context.Context, kind string, stepTime time.Dura
 	if err != nil {
 		return nil, err
 	}
-	t := &liveTx{conn: conn, raw: conn.Conn(), token: newToken(), bound: strconv.FormatInt(stepTime.Milliseconds(), 10), simple: s.simple, stepCtx: ctx}
+	t := &liveTx{conn: conn, raw: conn.Conn(), token: newToken(), bound: strconv.FormatInt(stepTime.Milliseconds(), 10), simple: s.simple, texts: &s.texts, stepCtx: ctx}
 	if err := t.prepare(ctx, kind); err != nil {
 		t.discard()
 		return nil, err
@@ -244,30 +244,17 @@ func (t *liveTx) discard() {
 	closeSoon(t.conn.Hijack())
 }
 
-var (
-	sqlComments = regexp.MustCompile(`(?s)--[^\n]*|/\*.*?\*/`)
-	endsTx      = regexp.MustCompile(`(?i)^\s*(?:(?:commit|end|abort|begin|start\s+transaction|prepare\s+transaction)\b|rollback\b(?:\s+(?:work|transaction))?\s*(?:$|;|and\b))`)
-	// What outlives a transaction in a session, or may hide what does.
-	marksSession = regexp.MustCompile(`(?i)(?:^|;)\s*(?:set|reset|listen|unlisten|prepare|deallocate|discard|load|declare|do|call)\b|\bset_config\b|\bpg_(?:try_)?advisory_lock|\bcreate\s+(?:local\s+|global\s+)?temp`)
-)
-
 // look refuses SQL that would end the transaction, and marks the session of SQL that may change it. It is a courtesy:
 // what hides from it is found by the token, by the fence, and by a look at the session.
 func (t *stepTx) look(sql string) error {
 	if t.live.over.Load() {
 		return pgx.ErrTxClosed
 	}
-	text := strings.TrimSpace(sqlComments.ReplaceAllString(sql, " "))
-	statements := []string{text}
-	if !strings.ContainsAny(text, "'$\"") {
-		statements = strings.Split(text, ";") // nothing in it can hide a semicolon
+	text := t.live.texts.of(sql)
+	if text.ends != "" {
+		return fmt.Errorf("%w (%s)", ErrStepTx, text.ends)
 	}
-	for _, one := range statements {
-		if endsTx.MatchString(one) {
-			return fmt.Errorf("%w (%.40q)", ErrStepTx, strings.TrimSpace(one))
-		}
-	}
-	if marksSession.MatchString(text) {
+	if text.marks {
 		t.live.dirty = true
 	}
 	return nil

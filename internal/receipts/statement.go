@@ -43,7 +43,7 @@ values (@run, @step_index::integer,
 on conflict (run_id, step_index) do update
     set effect = case when receipt.outcome <> 'ok' then excluded.effect end, outcome = excluded.outcome, step_name = excluded.step_name,
         attempt = excluded.attempt, output = excluded.output, external_ref = null, recorded_at = clock_timestamp()
-returning output::text, ` + SameSession
+returning output::text`
 
 // StatementFence is a step of one statement of the user's, with fence and receipt in the same statement.
 type StatementFence struct {
@@ -70,75 +70,103 @@ const longestLockWait = 10 * time.Second
 // JSON. It returns ErrLeaseLost, ErrAlreadyDone or ErrTouchedNothing when nothing was committed. It takes StepTime at
 // most, by the server's own watch; a wait for one lock takes half of that, and at most 10 s.
 func (f StatementFence) Execute(ctx context.Context, db Sender) (json.RawMessage, error) {
-	if highest := highestParameter(f.SQL); highest > len(f.Args) {
-		return nil, fmt.Errorf("step %d of run %s: %w: it names $%d and has %d", f.Step.Index, f.Run, ErrParameters, highest, len(f.Args))
+	sql, args, err := f.statement(false)
+	if err != nil {
+		return nil, err
 	}
-	stmt := f.compose()
-	args := append(append([]any{}, f.Args...), stmt.Bind(fencing.Args{
-		"run": f.Run, "attempt": f.Attempt, "lease": f.Lease, "step_time": f.StepTime,
-		"step_index": f.Step.Index, "step_name": f.Step.Name,
-	})...)
 	batch := &pgx.Batch{}
 	batch.Queue(bound, milliseconds(f.StepTime), milliseconds(min(f.StepTime/2, longestLockWait)))
 	var (
 		out  *string
 		same = true
 	)
-	batch.Queue(stmt.SQL, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&out, &same) })
-	err := db.SendBatch(ctx, batch).Close()
-	var pgErr *pgconn.PgError
-	if errors.As(err, &pgErr) && pgErr.Code == "23502" && pgErr.SchemaName == "weir" && pgErr.TableName == "receipt" {
-		switch pgErr.ColumnName {
-		case "outcome":
-			return nil, fmt.Errorf("step %d of run %s: %w", f.Step.Index, f.Run, ErrTouchedNothing)
-		case "step_name":
-			return nil, fmt.Errorf("step %d of run %s: %w", f.Step.Index, f.Run, ErrOutputTooLarge)
-		}
-	}
-	if err := f.MapError(err); err != nil {
+	batch.Queue(sql, args...).QueryRow(func(row pgx.Row) error { return row.Scan(&out, &same) })
+	if err := f.mapError(db.SendBatch(ctx, batch).Close()); err != nil {
 		return nil, err
 	}
 	if f.SessionChanged != nil && !same {
 		*f.SessionChanged = true
 	}
-	if out == nil {
-		return nil, nil
+	return rawJSON(out), nil
+}
+
+// mapError tells by SQLSTATE, table and column what a refused statement means.
+func (f StatementFence) mapError(err error) error {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) && pgErr.Code == "23502" && pgErr.SchemaName == "weir" && pgErr.TableName == "receipt" {
+		switch pgErr.ColumnName {
+		case "outcome":
+			return fmt.Errorf("step %d of run %s: %w", f.Step.Index, f.Run, ErrTouchedNothing)
+		case "step_name":
+			return fmt.Errorf("step %d of run %s: %w", f.Step.Index, f.Run, ErrOutputTooLarge)
+		}
 	}
-	return json.RawMessage(*out), nil
+	return f.MapError(err)
+}
+
+func rawJSON(text *string) json.RawMessage {
+	if text == nil {
+		return nil
+	}
+	return json.RawMessage(*text)
+}
+
+// statement is what is executed, with its values. In a group the session is looked at once, at the end.
+func (f StatementFence) statement(grouped bool) (sql string, args []any, err error) {
+	c := f.compose(grouped)
+	if c.highest > len(f.Args) {
+		return "", nil, fmt.Errorf("step %d of run %s: %w: it names $%d and has %d", f.Step.Index, f.Run, ErrParameters, c.highest, len(f.Args))
+	}
+	return c.SQL, append(append([]any{}, f.Args...), c.Bind(fencing.Args{
+		"run": f.Run, "attempt": f.Attempt, "lease": f.Lease, "step_time": f.StepTime,
+		"step_index": f.Step.Index, "step_name": f.Step.Name,
+	})...), nil
 }
 
 type composedKey struct {
 	machine, sql string
 	args         int
 	last         bool
+	grouped      bool
 }
 
 // composed keeps the texts, so that the statement cache of a connection sees the same one again. Applications have few
 // statements; one that writes a new text each time is composed each time.
 var composed struct {
 	sync.Mutex
-	texts map[composedKey]*fencing.Statement
+	texts map[composedKey]composedStatement
+}
+
+type composedStatement struct {
+	*fencing.Statement
+	// highest is the highest parameter that the user's text names.
+	highest int
 }
 
 const maxComposed = 1000
 
-func (f StatementFence) compose() *fencing.Statement {
+func (f StatementFence) compose(grouped bool) composedStatement {
 	m := fencing.MachineOf(f.Kind)
-	key := composedKey{machine: m.Name, sql: f.SQL, args: len(f.Args), last: f.Last}
+	key := composedKey{machine: m.Name, sql: f.SQL, args: len(f.Args), last: f.Last, grouped: grouped}
 	composed.Lock()
 	defer composed.Unlock()
-	if s := composed.texts[key]; s != nil {
+	if s, ok := composed.texts[key]; ok {
 		return s
 	}
 	event := fencing.CommitStep
 	if f.Last {
 		event = fencing.Succeed
 	}
-	s := m.Composed("statement step", event, afterUserRows, "weir_user_rows as (\n"+strings.TrimRight(strings.TrimSpace(f.SQL), ";")+"\n)",
-		"(select jsonb_agg(to_jsonb(weir_user_rows)) from weir_user_rows)", statementFinal, len(f.Args))
-	if composed.texts == nil || len(composed.texts) >= maxComposed {
-		composed.texts = map[composedKey]*fencing.Statement{}
+	final := statementFinal
+	if !grouped {
+		final += ", " + SameSession
 	}
+	own := m.Composed("statement step", event, afterUserRows, "weir_user_rows as (\n"+strings.TrimRight(strings.TrimSpace(f.SQL), ";")+"\n)",
+		"(select jsonb_agg(to_jsonb(weir_user_rows)) from weir_user_rows)", final, len(f.Args))
+	if composed.texts == nil || len(composed.texts) >= maxComposed {
+		composed.texts = map[composedKey]composedStatement{}
+	}
+	s := composedStatement{own, highestParameter(f.SQL)}
 	composed.texts[key] = s
 	return s
 }
