@@ -76,7 +76,7 @@ func read(sql string) *stepText {
 func (t *stepText) quick() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.proven = !t.marks
+	t.proven = true
 }
 
 // keepAlone keeps it out of groups for a while.

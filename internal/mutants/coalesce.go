@@ -3,6 +3,7 @@ package main
 const (
 	batchGo       = "internal/fencing/batch.go"
 	batchWritesGo = "internal/receipts/batch.go"
+	stepGroupGo   = "internal/receipts/stepgroup.go"
 	coalesceGo    = "internal/coalesce/coalesce.go"
 	coalescePkg   = "./internal/coalesce"
 )
@@ -20,6 +21,12 @@ var coalesceMutants = []mutant{
 	{"coalesce: a batch that hangs holds up all", one(coalesceGo, "		time.AfterFunc(g.cfg.Patience, g.beside)\n	}\n	g.mu.Unlock()", "	}\n	g.mu.Unlock()"), coalescePkg, "BesideABatch"},
 	{"coalesce: half a batch waits", one(coalesceGo, "(g.cfg.Patience == 0 || len(g.queue) >= g.cfg.Max/2)", "g.cfg.Patience == 0"), coalescePkg, "HalfABatch"},
 	{"coalesce: two at once from the start", one(coalesceGo, "(g.cfg.Patience == 0 || len(g.queue) >= g.cfg.Max/2)", "len(g.queue) > 0"), coalescePkg, "BesideABatch"},
+	{"group: whose session is changed commits", one(stepGroupGo, "1 / (` + SameSession + `)::int", "1 / (true or ` + SameSession + `)::int"), receiptsPkg, "StepGroup_OneThat"},
+	{"group: no bound on its statements", one(stepGroupGo, "milliseconds(wait.Statement), milliseconds(wait.Lock)", `"0", "0"`), receiptsPkg, "StepGroup_OneThat"},
+	{"group: a refusal is a doubt", one(stepGroupGo, "InDoubt: fencing.OutcomeOf(err) == fencing.Unknown &&", "InDoubt: fencing.OutcomeOf(meant) == fencing.Unknown &&"), receiptsPkg, "StepGroup_OneThat"},
+	{"group: a parameter of ours for one of theirs", one("internal/receipts/statement.go", "if c.highest > len(f.Args) {", "if c.highest > len(f.Args) && !grouped {"), receiptsPkg, "StepGroup_OneThat"},
+	{"group: a doubt is none", one("workers/stepgroup.go", "return refused.InDoubt", "return false && refused.InDoubt"), workersPkg, "StepGroup_ALostAnswer"},
+	{"group: who spoils it stays", one("workers/stepgroup.go", "calls[refused.At].text.keepAlone()", "_ = calls[refused.At].text"), workersPkg, "StepGroup_ARefused"},
 	{"chunk claims: a run is two chunks'", one("workers/chunkclaim.go", "!twice {", "!twice || c.job > 0 {"), workersPkg, "ChunkClaims_"},
 	{"sweep is compiled", one("internal/fencing/begin.go", "'15s';\nset local jit = off`", "'15s'`"), doorbellPkg, "Sweep_PlanIsBounded"},
 	{"coalesce: what a batch left out is lost", one(coalesceGo, "case err == nil && ok:", "case err == nil && (ok || len(batch) > 0):"), coalescePkg, "LeavesOut"},
