@@ -3,6 +3,7 @@ package doorbell
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -28,8 +29,31 @@ func ChunkQueue(queue string) string { return queue + "_bulk" }
 
 // ChunkArgs are the arguments of a chunk's job.
 type ChunkArgs struct {
-	RunIDs  []uuid.UUID `json:"run_ids"`
-	Channel string      `json:"channel"`
+	RunIDs  RunIDs `json:"run_ids"`
+	Channel string `json:"channel"`
+}
+
+// RunIDs are written as one string, separated by spaces: River indexes each element of its jobs' arguments, again whenever a
+// job's state changes.
+type RunIDs []uuid.UUID
+
+// MarshalText writes the ids.
+func (r RunIDs) MarshalText() ([]byte, error) {
+	return []byte(strings.Join(fencing.Texts(r), " ")), nil
+}
+
+// UnmarshalText reads what MarshalText wrote.
+func (r *RunIDs) UnmarshalText(text []byte) error {
+	var ids RunIDs
+	for field := range strings.FieldsSeq(string(text)) {
+		id, err := uuid.Parse(field)
+		if err != nil {
+			return fmt.Errorf("run_ids: %.40q: %w", field, err)
+		}
+		ids = append(ids, id)
+	}
+	*r = ids
+	return nil
 }
 
 // Kind is River's name for the job's kind.
@@ -64,7 +88,7 @@ const isChunk = `(j.kind = '` + chunkKind + `')`
 
 // underChunk are the runs r that chunk j still rings for. Whoever inserts into River may have written anything into the
 // arguments, so they are read as run ids only where they look like them.
-const underChunk = `jsonb_array_elements_text(case jsonb_typeof(j.args -> 'run_ids') when 'array' then j.args -> 'run_ids' else '[]' end) x(id)
+const underChunk = `unnest(string_to_array(j.args ->> 'run_ids', ' ')) x(id)
         join weir.run r on r.id = case when x.id ~ '^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$' then x.id::uuid end and r.doorbell_id = j.id`
 
 // ownsUnder says that a run of chunk j has an owner: then the chunk's worker is there, or the reaper will see to it.

@@ -111,14 +111,14 @@ func TestChunk_ForeignArgumentsStopNobody(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t)
 	bells := fencetest.Bells(t, pool)
-	for _, args := range []string{`{}`, `{"run_ids": null}`, `{"run_ids": "x"}`, `{"run_ids": [1, null, "x", {}]}`, `[]`} {
+	for _, args := range []string{`{}`, `{"run_ids": null}`, `{"run_ids": "x"}`, `{"run_ids": " 1  x-y "}`, `{"run_ids": [1, null, "x", {}]}`, `[]`} {
 		_, job := chunkOf(t, pool, bells, 2, 1, "-1 s")
 		fencetest.Exec(t, pool, "update river_job set args = $2 where id = $1", job, args)
 	}
 	reaped, err := fencetest.Reaper(t, pool).Reap(t.Context())
 	require.NoError(t, err)
-	require.Len(t, reaped, 5)
+	require.Len(t, reaped, 6)
 	n, err := doorbell.NewSweeper(pool, bells, grace).Sweep(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, 5, n)
+	require.Equal(t, 6, n)
 }

@@ -103,7 +103,7 @@ func (s *stay) clear(ctx context.Context) error {
 	// Those of its runs, of its chunks, and the upkeep of its workers: no other fleet is here.
 	_, err = s.pool.Exec(ctx, "delete from "+s.jobs+` j where state in ('available', 'pending', 'retryable', 'running', 'scheduled')
 		and (queue in ('weir_maintenance', 'weir_dbops') or exists (select from weir_drill.asked a
-			where a.run_id::text = j.args ->> 'run_id' or j.args -> 'run_ids' ? a.run_id::text))`)
+			where a.run_id::text = j.args ->> 'run_id' or starts_with(j.kind, 'weir_') and strpos(j.args ->> 'run_ids', a.run_id::text) > 0))`)
 	if err != nil {
 		return fmt.Errorf("drill: remove doorbells: %w", err)
 	}

@@ -48,7 +48,7 @@ var claimMany, claimStartedMany, succeedMany, startMany, startManyReconciled, se
 func init() {
 	for _, m := range fencing.Machines {
 		claimMany[m.Name] = m.Batch("claim many", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal("''"), claimColumns)
-		claimStartedMany[m.Name] = m.Batch("claim and start many", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal(outcomeBefore), claimColumns, startedWithClaim)
+		claimStartedMany[m.Name] = m.Batch("claim and start many", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal(outcomeBefore), claimColumns, startedFirst, startedAgain)
 		succeedMany[m.Name] = m.Batch("succeed many", fencing.Succeed, ownRun, succeedManyFinal, endColumns, settleOK)
 		startMany[m.Name] = m.Batch("start many", fencing.StartStep, stepScope(m), startManyFinal, startColumns, startStep)
 		startManyReconciled[m.Name] = m.Batch("start many reconciled", fencing.StartStep, stepScope(m), startManyFinal, startColumns, startReconciled)
