@@ -27,6 +27,7 @@ type chunkWorker struct {
 	river.WorkerDefaults[doorbell.ChunkArgs]
 	service *Service
 	slots   *slots
+	crew    *crew
 	kind    workKind
 	// patience is how long it waits for a slot. Shorter than the grace of the sweep, to which a chunk that owns nothing is
 	// one that nobody works.
@@ -37,7 +38,7 @@ type chunkWorker struct {
 func newChunkWorker(d *deliveryWorker) *chunkWorker {
 	kind := d.kind
 	kind.ringsRetries = true
-	w := &chunkWorker{service: d.service, slots: d.slots, kind: kind, patience: min(d.service.cfg.DoorbellGrace/3, 5*time.Second)}
+	w := &chunkWorker{service: d.service, slots: d.slots, crew: newCrew(), kind: kind, patience: min(d.service.cfg.DoorbellGrace/3, 5*time.Second)}
 	w.claims = newChunkClaims(d.service, kind)
 	return w
 }
@@ -150,7 +151,9 @@ func (c *chunk) work(ctx context.Context) {
 				c.odd = append(c.odd, run)
 				continue
 			}
-			deliveries.Go(func() {
+			deliveries.Add(1)
+			w.crew.do(s.runs, func() {
+				defer deliveries.Done()
 				defer w.slots.give(c.channel, 1)
 				c.count(s.carryOut(runs, cl, w.kind, sent))
 			})
