@@ -78,6 +78,7 @@ func transactionalSteps(name string, step func(string) workers.StepFunc[stepPayl
 		done := newCounter(runs)
 		fleet, err := workers.New(pool, &workers.Config{
 			Kinds: []workers.Binding{workers.Bind(kind, workers.KindConfig{MaxWorkers: stepWorkers}, funcs...)}, Logger: slog.New(slog.DiscardHandler),
+			FetchCooldown: fetchCooldown,
 			Observer: workers.ObserverFunc(func(_ context.Context, e workers.Event) {
 				if ended, ok := e.(workers.TryEnded); ok && ended.Status == jobs.StatusSucceeded {
 					done.tick()
