@@ -98,6 +98,9 @@ type SQL struct {
 // Statement makes a transactional step of a single statement, which f writes down and Weir executes together with fence
 // and receipt, in one round trip and one commit. A statement that touches no row is a step that is not ok: the try
 // fails. f itself must have no effect.
+//
+// A statement that has proven quick may share its round trip and its commit with those of other runs that come at the
+// same time, each with its own fence and receipt: now() is then the same for all. It cannot make another run fail.
 func Statement[T any](name string, f func(ctx context.Context, in *In[T]) (SQL, error)) StepFunc[T] {
 	return StepFunc[T]{name: name, effect: jobs.Transactional, noFunc: f == nil, impl: stepImpl{
 		statement: func(ctx context.Context, in callIn) (SQL, error) { return f(ctx, typed[T](in)) },
