@@ -160,6 +160,9 @@ func later(ctx context.Context, res result) result {
 	case res.event == fencing.Snooze:
 		res.outcome = "" // what is put off has no receipt: the plan goes on
 	case res.event != fencing.FailTry:
+	case res.unsettled:
+		// The receipt is left as it is, started or ok: whoever comes next goes by it.
+		res.event, res.outcome, res.delay = fencing.Snooze, "", time.Second
 	case errors.Is(cause, ErrShutdown), errors.Is(cause, river.ErrJobCancelledRemotely):
 		// conclude knows what these mean.
 	case errors.Is(cause, fencing.ErrStepDeadline) && res.outcome != "" && !res.notBegun:

@@ -38,6 +38,8 @@ func TestPlan_FailsOnlyForWhatAStepDid(t *testing.T) {
 		"the provider's broke":         {nil, failed(outside, receipts.Unknown, false, io.ErrUnexpectedEOF), fencing.FailTry, receipts.Unknown},
 		"between two steps":            {nil, interrupted(transact, "database", boom), fencing.Snooze, ""},
 		"started was not written":      {nil, notBegun(outside, "database", boom), fencing.Release, receipts.Failed},
+		"done, and not written":        {nil, result{step: outside, event: fencing.FailTry, outcome: receipts.Unknown, err: boom, unsettled: true}, fencing.Snooze, ""},
+		"done, not written, too late":  {fencing.ErrLeaseLost, result{step: outside, event: fencing.FailTry, outcome: receipts.Unknown, err: boom, unsettled: true}, fencing.Snooze, ""},
 		"stopped itself":               {fencing.ErrLeaseLost, failed(transact, receipts.Failed, true, boom), fencing.Release, receipts.Failed},
 		"stopped itself, between":      {fencing.ErrLeaseLost, interrupted(transact, "interrupted", boom), fencing.Release, ""},
 		"stopped itself, outside":      {fencing.ErrLeaseLost, failed(outside, receipts.Unknown, false, boom), fencing.FailTry, receipts.Unknown},

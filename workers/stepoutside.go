@@ -144,7 +144,7 @@ func (t *try) settle(ctx context.Context, s boundStep, out json.RawMessage, exte
 			continue
 		}
 		if !sleepUntil(ctx, &pause, deadline) {
-			return result{step: s.Step, event: fencing.FailTry, outcome: receipts.Unknown, code: "database", err: err}, true
+			return result{step: s.Step, event: fencing.FailTry, outcome: receipts.Unknown, code: "database", err: err, unsettled: true}, true
 		}
 	}
 }

@@ -133,6 +133,8 @@ type result struct {
 	notSent bool
 	// notBegun says that the step was not even begun, whatever was written of it.
 	notBegun bool
+	// unsettled says that the step was done, and that this could not be written for as long as the lease may have lasted.
+	unsettled bool
 	// label is the channel, for observers.
 	label string
 	// ended is set when the step's own transaction has ended the run already.
