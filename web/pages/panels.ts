@@ -1,6 +1,7 @@
-import type { Clash, Session, Sibling, View } from "../session";
+import type { Clash, Session, View } from "../session";
 import { saveAsNew } from "../session/files";
 import { record, type RecordContent } from "../session/kinds/record";
+import { adopt, discardSibling, siblings, type Sibling } from "../session/siblings";
 import { button, download, h, stamp, visible } from "./dom";
 
 /** A content in words, for a person who compares two. */
@@ -89,7 +90,7 @@ function choose(content: RecordContent, clashes: Clash[]): Promise<RecordContent
 
 /** Lists unsaved work of other tabs: to adopt, to discard, or to save as it is. Nothing of it is applied by itself. */
 export async function siblingsPanel(session: Session<any>, again: () => void): Promise<HTMLElement | null> {
-  const list = await session.siblings();
+  const list = await siblings(session);
   if (list.length === 0) return null;
   const said = h("p", { role: "alert" });
   const act = async (what: Promise<void>) => {
@@ -107,8 +108,8 @@ export async function siblingsPanel(session: Session<any>, again: () => void): P
       s.draft && h("pre", { tabindex: 0, role: "group", "aria-label": "Unsaved content" }, visible(shortened(words(s.draft.content)).slice(0, 300))),
       h(
         "div", { class: "actions" },
-        s.draft && !s.open && button("Adopt", () => void act(session.adopt(s)), { class: "adopt" }),
-        s.draft && s.open === false && button("Discard", () => void act(session.discardSibling(s)), { class: "danger discard" }),
+        s.draft && !s.open && button("Adopt", () => void act(adopt(session, s)), { class: "adopt" }),
+        s.draft && s.open === false && button("Discard", () => void act(discardSibling(session, s)), { class: "danger discard" }),
         button("Download", () => download(session.id + ".json", s.text)),
       ),
     );

@@ -26,7 +26,7 @@ export interface Drafts {
   clear(file: string, writer: string, seq: number): void;
   drop(key: string): void;
   /** What localStorage holds now. */
-  now(file: string, writer: string): Slot | null;
+  now(key: string): Slot | null;
   /** All slots of this user, or of one file, from both places: the later edit of each. */
   all(file?: string): Promise<Slot[]>;
   read(file: string, writer: string): Promise<Slot | null>;
@@ -76,7 +76,7 @@ export function draftsOf({ local, database, window, now }: Environment, user: st
     key: keyOf,
     drop,
     all,
-    now: (file, writer) => look(keyOf(file, writer)),
+    now: (key) => look(key),
     read: async (file, writer) => (await all(file)).find((s) => s.key === keyOf(file, writer)) ?? null,
 
     write({ content, base: { content: was, ...version }, ...head }) {

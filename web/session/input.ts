@@ -33,8 +33,8 @@ export interface Turn<C> extends Facts<C> {
   out: Effect<C>[];
 }
 
-export function same<C>(cx: Context<C>, a: C | undefined, b: C | undefined): boolean {
-  return a !== undefined && b !== undefined && (cx.kind.same ?? equal)(a, b);
+export function same<C>(kind: Kind<C>, a: C | undefined, b: C | undefined): boolean {
+  return a !== undefined && b !== undefined && (kind.same ?? equal)(a, b);
 }
 
 /** The same number with another rev is another version: a restored backup. */
@@ -95,7 +95,7 @@ function ofAnswer<C>(s: State<C>, a: Answer, cx: Context<C>): Facts<C> {
         return s.phase === "dirty" ? "peeked" : tooLate(s) || isDirty(s) ? null : "fresh";
       case "theirs":
         if (!read || !met || (read.file.version < met.version && read.file.rev !== met.rev)) return a.is === "gone" ? "gone" : "theirsFailed";
-        if (same(cx, read.content, s.local)) return "theirsSame";
+        if (same(cx.kind, read.content, s.local)) return "theirsSame";
         return s.mine.includes(read.file.rev) ? "theirsOwn" : "theirs";
       default:
         return read && !tooLate(s) && read.file.version >= ((met ?? s.base)?.version ?? 0) ? "discarded" : "discardEnded";
@@ -133,7 +133,7 @@ function readFile<C>(a: Answer, cx: Context<C>): { file: FileInfo; content: C } 
 
 // What a draft means beside the stored version.
 function fits<C>(d: Draft<C> | null | undefined, file: FileInfo, content: C, cx: Context<C>): Input {
-  if (!d || same(cx, d.content, content)) return "loaded";
+  if (!d || same(cx.kind, d.content, content)) return "loaded";
   const { inflight } = d;
   if (inflight?.saveId === file.rev) return inflight.seq === d.seq ? "loaded" : "draftFits";
   // On the stored version an unknown save is sent again.

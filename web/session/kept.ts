@@ -5,22 +5,36 @@ import { hold, live } from "./writer";
 
 /** Unsaved work that is kept on this device. */
 export interface Kept extends Slot {
-  open: boolean;
+  /** A session works on it, here or in a tab that lives: then it is not to be touched. Undefined where there are no locks to ask. */
+  open: boolean | undefined;
 }
 
-export async function kept(desk: Desk): Promise<Kept[]> {
+/** All of it, or one file's. */
+export async function kept(desk: Desk, file?: string): Promise<Kept[]> {
   const alive = await live(desk.env);
-  return (await desk.drafts.all()).map((s) => ({ ...s, open: desk.own(s.writer) ? desk.known.has(s.file) : alive(s.writer) }));
+  return (await desk.drafts.all(file)).map((s) => ({ ...s, open: desk.own(s.writer) ? isHere(desk, s) : alive(s.writer) }));
 }
 
-/** Deletes unsaved work of a tab that is gone. False: its tab lives. */
-export async function forget(desk: Desk, slot: Slot): Promise<boolean> {
-  const release = desk.own(slot.writer) ? !desk.known.has(slot.file) : await hold(desk.env, slot.writer);
-  if (desk.env.locks && !release) return false;
-  desk.drafts.drop(slot.key);
-  if (typeof release === "function") release();
-  return true;
+const isHere = (desk: Desk, slot: Slot): boolean => desk.known.get(slot.file)?.slotKey === slot.key;
+
+/**
+ * Does something to a slot while its tab cannot come back to it. sure is false where there are no locks: then nobody
+ * can know. False: a session works on it, and nothing was done.
+ */
+export async function alone(desk: Desk, slot: Slot, what: (sure: boolean) => void | Promise<void>): Promise<boolean> {
+  const own = desk.own(slot.writer); // this tab has its lock already
+  const release = own ? null : await hold(desk.env, slot.writer);
+  if (own ? isHere(desk, slot) : desk.env.locks && !release) return false;
+  try {
+    await what(own || release !== null);
+    return true;
+  } finally {
+    release?.();
+  }
 }
+
+/** Deletes unsaved work that no session works on. False: one does. */
+export const forget = (desk: Desk, slot: Slot): Promise<boolean> => alone(desk, slot, () => desk.drafts.drop(slot.key));
 
 /**
  * Before the user signs out: saves what can be saved, and asks about what is left on this device. ask returns whether

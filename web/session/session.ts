@@ -1,12 +1,10 @@
 import { editable, step } from "./core";
 import { textOf } from "./content";
 import type { Desk } from "./desk";
-import type { Slot } from "./drafts";
-import { same, type Context } from "./input";
+import type { Context } from "./input";
 import { backoff } from "./judge";
 import { initial, isDirty, type Effect, type Event, type Keeping, type Phase, type State, type Timer } from "./state";
 import type { Draft, Kind, Merge, Problem, Version } from "./types";
-import { hold, live } from "./writer";
 
 /** What a view shows. It is another object after each change, and its content is never changed in place. */
 export interface View<C> {
@@ -27,13 +25,6 @@ export interface View<C> {
   /** Somebody saved this version meanwhile. The next save will meet it. */
   newer: number | null;
   canRebase: boolean;
-}
-
-/** Unsaved work of another tab, or of one that is gone. */
-export interface Sibling<C> extends Slot {
-  /** Its tab lives. Then it is not to be touched. Undefined where there are no locks to ask. */
-  open: boolean | undefined;
-  draft?: Draft<C>;
 }
 
 /** In milliseconds. */
@@ -83,18 +74,6 @@ export interface Session<C> {
   /** Gives up the work of a file that is gone. */
   forget(): void;
 
-  /** Unsaved work of this file in other slots. What was saved after all is cleared away first. */
-  siblings(): Promise<Sibling<C>[]>;
-
-  /**
-   * Takes over a sibling's work: it becomes unsaved work of this tab, on its own base, and its slot is deleted once this
-   * one is there. It throws when there is unsaved work here, or when the sibling's tab lives.
-   */
-  adopt(sibling: Sibling<C>): Promise<void>;
-
-  /** Deletes a sibling's work. It throws when its tab lives, or when nobody can know. */
-  discardSibling(sibling: Sibling<C>): Promise<void>;
-
   /** A view is gone. The session saves what it has, and stays until that is done. */
   close(): void;
 
@@ -104,15 +83,15 @@ export interface Session<C> {
   dispatch(e: Event<C>): void;
   /** For Desk: whether there is work that would not outlive the page. */
   unkept(): boolean;
-  /** For Desk: where the draft is. */
+  /** For Desk, and for the modules beside it: where the draft is. */
   readonly slotKey: string;
   /** For the modules beside it: where the file is. */
-  path(then?: string, id?: string): string;
+  path(then?: string, of?: string): string;
 }
 
 export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> {
   const { env, http, drafts } = desk;
-  const { window, locks } = env;
+  const { window } = env;
   const listeners = new Set<(view: View<C>) => void>();
   const timers = new Map<Timer, number>();
   const queue: Event<C>[] = [];
@@ -178,31 +157,6 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
     const before = s;
     dispatch({ type: "resolved", content, theirs });
     return before.phase === "conflict" && s.phase === "saving";
-  };
-
-  const slotOf = (writer: string) => drafts.now(id, writer)?.draft as Draft<C> | undefined;
-
-  // The own slot has what was adopted from another one. The hash is the quick way to see that it has not.
-  const holds = (d: Draft<C>): boolean => {
-    const own = slotOf(cx.writer);
-    return own?.adoptedFrom === d.writer && own.hash === d.hash && textOf(own.content) === textOf(d.content);
-  };
-
-  // A draft whose tab is gone may say what is stored, what was adopted here, or what was saved before the answer was lost.
-  const settled = async (d: Draft<C>): Promise<boolean> =>
-    holds(d) ||
-    (s.phase === "clean" && same(cx, d.content, s.local)) ||
-    (d.inflight?.seq === d.seq && (await http.send("GET", path("/saves/", d.inflight.saveId))).is === "ok");
-
-  const alone = async (sibling: Sibling<C>, what: (free: boolean) => void): Promise<void> => {
-    // Its slot beside this tab's own needs no lock: it is this tab's.
-    const release = desk.own(sibling.writer) ? () => undefined : await hold(env, sibling.writer);
-    if (locks && !release) throw new Error("it is open in another tab");
-    try {
-      what(release !== null);
-    } finally {
-      release?.();
-    }
   };
 
   // Without views and without work it is let go.
@@ -316,33 +270,6 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
     retry: () => does("again"),
     restore: () => does("restore"),
     forget: () => does("forget"),
-
-    async siblings() {
-      const alive = await live(env);
-      const out: Sibling<C>[] = [];
-      for (const slot of (await drafts.all(id)) as Sibling<C>[]) {
-        if (slot.writer === cx.writer) continue;
-        const open = locks ? alive(slot.writer) && !desk.own(slot.writer) : undefined;
-        if (slot.draft && open === false && (await settled(slot.draft))) drafts.drop(slot.key);
-        else out.push({ ...slot, open });
-      }
-      return out;
-    },
-
-    adopt: (sibling) =>
-      alone(sibling, (free) => {
-        const draft = slotOf(sibling.writer) ?? sibling.draft;
-        if (!draft) throw new Error("this draft cannot be read here");
-        if (s.phase !== "clean") throw new Error("save or discard what is here first");
-        dispatch({ type: "adopt", draft });
-        if (free && holds(draft)) drafts.drop(sibling.key);
-      }),
-
-    discardSibling: (sibling) =>
-      alone(sibling, (free) => {
-        if (!free) throw new Error("whether its tab is open cannot be known here");
-        drafts.drop(sibling.key);
-      }),
 
     close() {
       if (--views > 0) return;

@@ -20,10 +20,10 @@ export function hold(env: Environment, writer: string): Promise<(() => void) | n
   });
 }
 
-/** The writers whose tabs live. */
-export async function live(env: Environment): Promise<(writer: string) => boolean> {
-  const held = new Set((await env.locks?.query())?.held?.map((l) => l.name));
-  return (writer) => held.has(name(writer));
+/** Says of a writer whether its tab lives: undefined where there are no locks to ask. */
+export async function live({ locks }: Environment): Promise<(writer: string) => boolean | undefined> {
+  const held = locks && new Set((await locks.query()).held?.map((l) => l.name));
+  return (writer) => held?.has(name(writer));
 }
 
 /**

@@ -97,11 +97,11 @@ test("23 a slot with a later edit is not deleted", () => {
   other.write(draft({ seq: 3 }));
   d.write(draft({ seq: 6 }));
   d.clear("fil_1", "w", 5);
-  is(d.now("fil_1", "w")?.draft?.seq, 6);
+  is(d.now(d.key("fil_1", "w"))?.draft?.seq, 6);
   other.clear("fil_1", "w", 5); // it wrote another text, and must read this one
-  is(d.now("fil_1", "w")?.draft?.seq, 6);
+  is(d.now(d.key("fil_1", "w"))?.draft?.seq, 6);
   d.clear("fil_1", "w", 6);
-  is(d.now("fil_1", "w"), null);
+  is(d.now(d.key("fil_1", "w")), null);
 });
 
 test("22 a key that is no slot's is somebody else's, and keeps no document from being opened", async () => {
@@ -117,7 +117,7 @@ test("24 a full storage keeps the old value and says so", () => {
   d.write(draft({ seq: 1 }));
   Store.full = true;
   try {
-    is([d.write(draft({ seq: 2 })), d.now("fil_1", "w")?.draft?.seq], ["behind", 1]);
+    is([d.write(draft({ seq: 2 })), d.now(d.key("fil_1", "w"))?.draft?.seq], ["behind", 1]);
   } finally {
     Store.full = false;
   }
@@ -125,7 +125,7 @@ test("24 a full storage keeps the old value and says so", () => {
 
 test("25 without storage nothing throws", async () => {
   const d = draftsOf(fake(null, null, null), "ada", reads);
-  is([d.write(draft()), (await d.all()).length, d.now("fil_1", "w")], ["unavailable", 0, null]);
+  is([d.write(draft()), (await d.all()).length, d.now(d.key("fil_1", "w"))], ["unavailable", 0, null]);
   d.clear("fil_1", "w", 1);
 });
 
