@@ -1,5 +1,5 @@
 import { hashOf, withContent } from "./content";
-import type { Effect, State, Timer, What } from "./state";
+import type { Effect, State, What } from "./state";
 import { sent, type Turn } from "./input";
 import type { Draft, FileInfo, Save, Sent, Version } from "./types";
 
@@ -36,7 +36,7 @@ export const takeDraft: Action = (n, t) => {
   n.file = t.file!;
   if (t.input === "draftConflicts") {
     if (t.committed) n.base = { version: t.committed, rev: inflight!.saveId };
-    n.theirs = stored(n.file, t.content);
+    n.theirs = { ...n.file, content: t.content };
     return;
   }
   takeBase(n, t);
@@ -49,9 +49,14 @@ export const probe: Action = (n, t) => {
   ask(n, t, "probe", { do: "probe", saveId: n.draft!.inflight!.saveId });
 };
 
+export const open: Action = (n, t) => {
+  Object.assign(n, { nonce: t.nonce, draft: t.draft, keeping: t.keeping });
+  load(n, t);
+};
+
 export const load: Action = (n, t) => {
   n.base = n.file = null;
-  stop(t, "retry");
+  stop(n, t);
   ask(n, t, "first");
 };
 
@@ -71,17 +76,23 @@ export const edit: Action = (n, t) => {
  * Sends what is under way already, as it was, or a new save of the latest edit. The version is read now, not when a timer
  * was set.
  */
-export const send: Action = (n, t) => sendNow(n, t, false);
-/** The page goes: the request is to outlive it where it can. */
-export const sendLeaving: Action = (n, t) => sendNow(n, t, true);
-export const sendFresh: Action = (n, t) => {
-  n.failures = 0;
-  send(n, t);
-};
-/** After the back/forward cache the answer may have gone to nobody: the same is asked again, then all is read again. */
-export const resend: Action = (n, t) => {
-  n.wantRead = true;
-  send(n, t);
+export const send: Action = <C>(n: State<C>, t: Turn<C>) => {
+  stop(n, t);
+  if (t.input !== "due") n.failures = 0; // whoever asks for it does not wait for the failures before
+  // After the back/forward cache the answer may have gone to nobody: the same is asked again, then all is read again.
+  if (t.input === "resume") n.wantRead = true;
+  n.problem = null;
+  if (!n.inflight) {
+    const content = n.local as C;
+    const base = n.base!;
+    const saveId = n.nonce + "-" + n.requests;
+    n.inflight = { saveId, seq: n.seq, content, expectedVersion: base.version, hash: hashOf(content), body: bodyOf(saveId, base, content, t) };
+    n.stale = true;
+  }
+  // The slot knows of a save before it leaves.
+  if (n.stale) write(n, t);
+  // When the page goes, the request is to outlive it where it can.
+  ask(n, t, "save", { do: "put", body: n.inflight.body, leaving: t.input === "hide" });
 };
 
 export const confirm: Action = (n, t) => {
@@ -101,7 +112,7 @@ export const confirm: Action = (n, t) => {
   arm(t);
 };
 
-export const backOff: Action = (n, t) => retry(n, t, t.answer?.is === "limited" ? t.answer.after * 1000 : 0);
+export const backOff: Action = (n, t) => retry(n, t, t.answer!.is === "limited" ? t.answer!.after : 0);
 
 export const complain: Action = (n, t) => {
   n.problem = problemOf(t);
@@ -133,12 +144,11 @@ export const rebaseOntoOwn: Action = (n, t) => {
 
 export const keepTheirs: Action = (n, t) => {
   n.failures = 0;
-  n.theirs = stored(t.file!, t.content);
+  n.theirs = { ...t.file!, content: t.content };
 };
 export const readTheirs: Action = (n, t) => {
   if (n.request?.what !== "theirs") ask(n, t, "theirs");
 };
-export const waitForTheirs: Action = (n, t) => retry(n, t);
 
 export const resolve: Action = (n, t) => {
   n.base = at(n.theirs!, n.theirs!.content);
@@ -167,7 +177,7 @@ export const goOn: Action = (n, t) => {
 export const adopt: Action = (n, t) => {
   const d = t.draft!;
   if (n.phase === "conflict") {
-    n.theirs = stored({ ...n.file!, ...n.base! }, n.base!.content);
+    n.theirs = { ...n.file!, ...n.base! };
     n.base = d.base as typeof n.base;
   } else arm(t);
   change(n, d.content);
@@ -187,13 +197,12 @@ export const settleAll = <C>(n: State<C>, t: Turn<C>): void => {
   n.adoptedFrom = undefined;
   n.wantDiscard = n.stale = false;
   if (n.base && n.newer && n.base.version >= n.newer) n.newer = null;
-  stop(t, "debounce", "ceiling", "retry");
+  stop(n, t);
   t.out.push({ do: "clear", seq: n.seq });
   if (n.keeping === "behind") n.keeping = "kept";
 };
 
-const at = <C>(v: Version, content?: C) => ({ version: v.version, rev: v.rev, ...(content !== undefined && { content }) });
-const stored = <C>(file: FileInfo, content: C | undefined) => ({ ...at(file, content), name: file.name, writerId: file.writerId ?? null, updatedAt: file.updatedAt });
+const at = <C>({ version, rev }: Version, content?: C) => ({ version, rev, content });
 
 function takeBase<C>(n: State<C>, { file, content }: { file?: FileInfo; content?: C }): void {
   n.file = file!;
@@ -217,35 +226,18 @@ export function ask<C>(n: State<C>, t: Turn<C>, what: What, effect: Asks<C> = { 
   t.out.push({ ...effect, id } as Effect<C>);
 }
 
-function problemOf<C>({ answer: a }: Turn<C>) {
-  if (a && "problem" in a) return a.problem;
-  return a?.is === "lost" ? { code: "lost", message: a.why } : { code: "unreadable", message: "This document cannot be read here." };
-}
+const problemOf = <C>({ answer }: Turn<C>) => answer!.problem ?? { code: "unreadable", message: "This document cannot be read here." };
 
 // The timers of a save. The ceiling is not set anew while it runs, so that who types on and on is saved too.
 function arm<C>(t: Turn<C>): void {
   t.out.push({ do: "set", timer: "debounce" }, { do: "set", timer: "ceiling" });
 }
-function stop<C>(t: Turn<C>, ...timers: Timer[]): void {
-  for (const timer of timers) t.out.push({ do: "stop", timer });
+function stop<C>(n: State<C>, t: Turn<C>): void {
+  n.armed = false;
+  t.out.push({ do: "stop" });
 }
 function retry<C>(n: State<C>, t: Turn<C>, after = 0): void {
   t.out.push({ do: "set", timer: "retry", failures: ++n.failures, after });
-}
-
-function sendNow<C>(n: State<C>, t: Turn<C>, leaving: boolean): void {
-  stop(t, "debounce", "ceiling", "retry");
-  n.problem = null;
-  if (!n.inflight) {
-    const content = n.local as C;
-    const base = n.base!;
-    const saveId = n.nonce + "-" + ++n.saves;
-    n.inflight = { saveId, seq: n.seq, content, expectedVersion: base.version, hash: hashOf(content), body: bodyOf(saveId, base, content, t) };
-    n.stale = true;
-  }
-  // The slot knows of a save before it leaves.
-  if (n.stale) write(n, t);
-  ask(n, t, "save", { do: "put", body: n.inflight.body, leaving });
 }
 
 // Its bytes are made once more, from what the slot holds.

@@ -12,14 +12,7 @@ export function step<C>(s: State<C>, e: Event<C>, cx: Context<C>): [State<C>, Ef
   if (e.type === "answer" && s.request?.id !== e.id) return [s, []];
   const out: Effect<C>[] = [];
   const n: State<C> = { ...s };
-  const t: Turn<C> = { ...e, ...(e.type === "open" ? { input: null } : inputOf(s, e, cx)), cx, out };
-  if (e.type === "open") {
-    n.nonce = e.nonce;
-    n.draft = e.draft;
-    n.keeping = e.keeping;
-    ask(n, t, "first");
-    return [n, out];
-  }
+  const t: Turn<C> = { ...e, ...inputOf(s, e, cx), cx, out };
   if (e.type === "named" && n.file) n.file = { ...n.file, name: e.name };
   if (e.type === "resume" && n.request) out.push({ do: "abort", id: n.request.id });
   if (e.type === "resume" || t.answer) n.request = null;

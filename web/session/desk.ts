@@ -4,7 +4,7 @@ import type { Hints } from "./hints";
 import { httpOf, type Http } from "./http";
 import { sessionOf, type Session } from "./session";
 import type { Kind } from "./types";
-import { claim, hold, tabOf } from "./writer";
+import { claim, hold } from "./writer";
 
 export interface DeskConfig {
   /** Who the work belongs to. The server refuses requests under another session, and other users' drafts are never seen. */
@@ -30,8 +30,6 @@ export interface Desk {
   readonly known: Map<string, Session<any>>;
   /** The session of a document. Close it when the view is gone. */
   open<C>(file: string, kind: Kind<C>): Promise<Session<C>>;
-  /** Whether a writer is this tab. */
-  own(writer: string): boolean;
   /** For sessions: tells the other tabs of a save. */
   announce(file: string, version: number): void;
 }
@@ -73,7 +71,8 @@ export const Desk = {
     });
     on("beforeunload", (e: Event) => {
       all((s) => {
-        if (!s.unkept()) return;
+        const { unsaved, keeping } = s.state();
+        if (!unsaved || keeping === "kept") return;
         e.preventDefault();
         (e as BeforeUnloadEvent).returnValue = true;
       });
@@ -88,7 +87,6 @@ export const Desk = {
     const desk: Desk = {
       env, user, http, writer, known,
       drafts: draftsOf(env, user, (type, schema) => kinds.some((k) => k.type === type && k.schema >= schema)),
-      own: (who) => tabOf(who) === writer,
       announce: (file, version) => channel?.postMessage({ file, version }),
       open(file, kind) {
         const s = known.get(file) ?? sessionOf(desk, file, kind);

@@ -23,13 +23,12 @@ export interface Drafts {
   /** Writes a slot, and says whether it is there. An old value stays when there is no room for the new one. */
   write(draft: Omit<Draft<unknown>, "savedAt">): Keeping;
   /** Deletes a slot, unless it holds a later edit than seq. */
-  clear(file: string, writer: string, seq: number): void;
+  clear(key: string, seq: number): void;
   drop(key: string): void;
   /** What localStorage holds now. */
   now(key: string): Slot | null;
   /** All slots of this user, or of one file, from both places: the later edit of each. */
   all(file?: string): Promise<Slot[]>;
-  read(file: string, writer: string): Promise<Slot | null>;
 }
 
 /** reads says whether a draft's form is one that this code reads: see Kind.schema. */
@@ -77,7 +76,6 @@ export function draftsOf({ local, database, window, now }: Environment, user: st
     drop,
     all,
     now: (key) => look(key),
-    read: async (file, writer) => (await all(file)).find((s) => s.key === keyOf(file, writer)) ?? null,
 
     write({ content, base: { content: was, ...version }, ...head }) {
       if (!local) return "unavailable";
@@ -93,8 +91,7 @@ export function draftsOf({ local, database, window, now }: Environment, user: st
       }
     },
 
-    clear(file, writer, seq) {
-      const key = keyOf(file, writer);
+    clear(key, seq) {
       const text = raw(key);
       // What this tab wrote itself need not be read to be known: that takes as long as the document is large.
       const own = text !== null && text === last?.text;

@@ -1,7 +1,7 @@
 import { equal } from "./content";
 import { attempt } from "./environment";
 import { isVersion } from "./judge";
-import { isDirty, type Effect, type Event, type State } from "./state";
+import { isDirty, type Effect, type Event, type Keeping, type State } from "./state";
 import type { Input } from "./table";
 import type { Answer, Draft, FileInfo, Kind, Version } from "./types";
 
@@ -28,6 +28,8 @@ interface Facts<C> {
 export interface Turn<C> extends Facts<C> {
   answer?: Answer;
   draft?: Draft<C> | null;
+  nonce?: string;
+  keeping?: Keeping;
   version?: number;
   cx: Context<C>;
   out: Effect<C>[];
@@ -51,7 +53,7 @@ function ofEvent<C>(s: State<C>, e: Exclude<Event<C>, { type: "answer" }>): Inpu
   const discarding = request?.what === "discard" && !tooLate(s);
   switch (e.type) {
     case "timer":
-      return discarding || e.timer === "draft" ? null : e.timer === "retry" ? "again" : "due";
+      return discarding || e.timer === "draft" ? null : "due";
     case "edit":
     case "resume":
     case "forget":
@@ -115,7 +117,7 @@ function ofSave<C>(s: State<C>, a: Answer, cx: Context<C>): Facts<C> {
       return { input: s.seq === seq ? "saved" : "savedMore", file, current: currentVersion };
     }
     case "conflict":
-      return { input: s.mine.includes(a.current.saveId) ? "ownConflict" : "conflict", file: a.current as Version as FileInfo };
+      return { input: s.mine.includes(a.current!.saveId) ? "ownConflict" : "conflict", file: a.current as Version as FileInfo };
     case "unknown":
       return { input: "lost" };
     default:

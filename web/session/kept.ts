@@ -1,7 +1,7 @@
 // All of a user's unsaved work on this device: of files that are deleted too.
 import type { Desk } from "./desk";
 import type { Slot } from "./drafts";
-import { hold, live } from "./writer";
+import { hold, live, tabOf } from "./writer";
 
 /** Unsaved work that is kept on this device. */
 export interface Kept extends Slot {
@@ -12,9 +12,10 @@ export interface Kept extends Slot {
 /** All of it, or one file's. */
 export async function kept(desk: Desk, file?: string): Promise<Kept[]> {
   const alive = await live(desk.env);
-  return (await desk.drafts.all(file)).map((s) => ({ ...s, open: desk.own(s.writer) ? isHere(desk, s) : alive(s.writer) }));
+  return (await desk.drafts.all(file)).map((s) => ({ ...s, open: isOwn(desk, s) ? isHere(desk, s) : alive(s.writer) }));
 }
 
+const isOwn = (desk: Desk, slot: Slot): boolean => tabOf(slot.writer) === desk.writer;
 const isHere = (desk: Desk, slot: Slot): boolean => desk.known.get(slot.file)?.slotKey === slot.key;
 
 /**
@@ -22,7 +23,7 @@ const isHere = (desk: Desk, slot: Slot): boolean => desk.known.get(slot.file)?.s
  * can know. False: a session works on it, and nothing was done.
  */
 export async function alone(desk: Desk, slot: Slot, what: (sure: boolean) => void | Promise<void>): Promise<boolean> {
-  const own = desk.own(slot.writer); // this tab has its lock already
+  const own = isOwn(desk, slot); // this tab has its lock already
   const release = own ? null : await hold(desk.env, slot.writer);
   if (own ? isHere(desk, slot) : desk.env.locks && !release) return false;
   try {

@@ -81,8 +81,6 @@ export interface Session<C> {
   open(): Promise<Session<C>>;
   /** For Desk: the events that concern all sessions, and what others tell. */
   dispatch(e: Event<C>): void;
-  /** For Desk: whether there is work that would not outlive the page. */
-  unkept(): boolean;
   /** For Desk, and for the modules beside it: where the draft is. */
   readonly slotKey: string;
   /** For the modules beside it: where the file is. */
@@ -105,12 +103,11 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
 
   // Reads the own slot, then the file.
   const start = async (): Promise<Session<C>> => {
-    let slot = await drafts.read(id, cx.writer);
+    const slots = await drafts.all(id);
+    const own = () => slots.find((found) => found.key === session.slotKey);
     // What cannot be read here stays where it is; this tab's work goes beside it.
-    for (let n = 1; slot?.unreadable; n++) {
-      cx = { ...cx, writer: desk.writer + "_" + n };
-      slot = await drafts.read(id, cx.writer);
-    }
+    for (let n = 1; own()?.unreadable; n++) cx = { ...cx, writer: desk.writer + "_" + n };
+    const slot = own();
     const draft = slot?.draft?.type === kind.type ? (slot.draft as Draft<C>) : null;
     dispatch({ type: "open", draft, nonce: env.id(), keeping: env.local ? "kept" : "unavailable" });
     return session;
@@ -204,9 +201,10 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
       case "abort":
         return abort?.abort();
       case "set":
-        return set(e.timer, e.timer === "retry" ? (e.after ?? 0) + backoff(e.failures ?? 1, env.random()) : delays[e.timer] * (e.timer === "draft" ? pace : 1));
+        return set(e.timer, e.timer === "retry" ? (e.after ?? 0) * 1000 + backoff(e.failures ?? 1, env.random()) : delays[e.timer] * (e.timer === "draft" ? pace : 1));
       case "stop":
-        return stop(e.timer);
+        timers.forEach((id) => window.clearTimeout(id));
+        return timers.clear();
       case "write": {
         const outcome = drafts.write(e.draft);
         // A large document's slot is written less often: typing goes before.
@@ -215,7 +213,7 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
         return;
       }
       case "clear":
-        return drafts.clear(id, cx.writer, e.seq);
+        return drafts.clear(session.slotKey, e.seq);
       case "announce":
         return desk.announce(id, e.version);
     }
@@ -281,7 +279,6 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
       views++;
       return started;
     },
-    unkept: () => isDirty(s) && s.keeping !== "kept",
     get slotKey() {
       return drafts.key(id, cx.writer);
     },

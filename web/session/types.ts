@@ -78,17 +78,17 @@ export interface Draft<C> {
 }
 
 /** How an answer is understood; see judge. */
-export type Answer =
-  | { is: "ok"; data: unknown }
-  | { is: "lost"; why: string }
-  | { is: "limited"; after: number }
-  | { is: "unauthenticated"; problem: Problem }
-  | { is: "forbidden"; problem: Problem }
-  | { is: "gone"; problem: Problem }
-  | { is: "conflict"; current: Current }
-  | { is: "outdated"; problem: Problem }
-  | { is: "unknown" }
-  | { is: "rejected"; problem: Problem };
+export interface Answer {
+  is: "ok" | "lost" | "limited" | "unauthenticated" | "forbidden" | "gone" | "conflict" | "outdated" | "unknown" | "rejected";
+  /** When it is ok. */
+  data?: unknown;
+  /** When it is not. */
+  problem?: Problem;
+  /** When it is limited: seconds. */
+  after?: number;
+  /** When it is a conflict. */
+  current?: Current;
+}
 
 /** The stored version that a save met. */
 export interface Current extends Version {

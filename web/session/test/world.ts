@@ -201,7 +201,7 @@ export class Tab {
         this.timers.add(e.timer);
         return;
       case "stop":
-        this.timers.delete(e.timer);
+        this.timers.clear();
         return;
       case "write":
         if (world.full) this.queue.push({ type: "drafted", outcome: "behind" });
