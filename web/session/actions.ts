@@ -1,7 +1,7 @@
 import { hashOf, withContent } from "./content";
-import type { Effect, State, What } from "./state";
+import type { Ask, State, What } from "./state";
 import { sent, type Turn } from "./input";
-import type { Draft, FileInfo, Save, Sent, Version } from "./types";
+import type { Save, Sent, Version } from "./types";
 
 /** What the table does on its ways. n is the new state, which only the running transition has; t is what it has to know. */
 export type Action = <C>(n: State<C>, t: Turn<C>) => void;
@@ -18,29 +18,25 @@ export const takeDraft: Action = (n, t) => {
   const { base, inflight } = d;
   n.draft = null;
   n.local = d.content;
-  n.seq = Math.max(d.seq, 1);
-  n.saved = n.seq - 1;
+  n.seq = d.seq;
+  n.saved = d.seq - 1;
   n.mine = sent(d);
   n.adoptedFrom = d.adoptedFrom;
-  n.generation++;
-  n.base = base;
-  // The very save that was under way is sent again, where the slot has no later edit and nobody saved since.
-  const again = inflight?.seq === d.seq && inflight.expectedVersion === base.version;
-  if (t.input === "fileGone") {
-    n.file = { id: t.cx.file, type: t.cx.kind.type, name: d.name, ...at(base) };
-    n.problem = problemOf(t);
-    if (again) repeat(n, t, d);
-    return;
-  }
   n.stale = true;
-  n.file = t.file!;
+  n.base = base;
+  n.file = t.file ?? { id: t.cx.file, type: t.cx.kind.type, name: d.name, ...at(base) };
   if (t.input === "draftConflicts") {
     if (t.committed) n.base = { version: t.committed, rev: inflight!.saveId };
     n.theirs = { ...n.file, content: t.content };
     return;
   }
+  // The very save that was under way is sent again, where the slot has no later edit and nobody saved since.
+  if (inflight?.seq === d.seq && inflight.expectedVersion === base.version && n.file.rev === base.rev) {
+    n.mine = d.mine;
+    n.inflight = { ...inflight, content: d.content, body: bodyOf(inflight.saveId, base, d.content, t) };
+  }
+  if (t.input === "fileGone") return complain(n, t);
   takeBase(n, t);
-  if (again && n.file.rev === base.rev) repeat(n, t, d);
   arm(t);
 };
 
@@ -61,7 +57,7 @@ export const load: Action = (n, t) => {
 };
 
 export const waitToLoad: Action = (n, t) => {
-  n.problem = problemOf(t);
+  complain(n, t);
   // Asking again would not change these.
   if (!/^(ok|gone|forbidden)$/.test(t.answer!.is)) retry(n, t);
 };
@@ -78,7 +74,7 @@ export const edit: Action = (n, t) => {
  */
 export const send: Action = <C>(n: State<C>, t: Turn<C>) => {
   stop(n, t);
-  if (t.input !== "due") n.failures = 0; // whoever asks for it does not wait for the failures before
+  if (t.input !== "due" || !n.inflight) n.failures = 0; // whoever asks for it does not wait for the failures before
   // After the back/forward cache the answer may have gone to nobody: the same is asked again, then all is read again.
   if (t.input === "resume") n.wantRead = true;
   n.problem = null;
@@ -98,11 +94,9 @@ export const send: Action = <C>(n: State<C>, t: Turn<C>) => {
 export const confirm: Action = (n, t) => {
   const { content, seq } = n.inflight!;
   const { version } = t.file!;
-  takeBase(n, { content, file: { ...n.file!, ...t.file! } });
+  takeBase(n, { ...t, content });
   n.inflight = n.problem = null;
   n.mine = [];
-  n.failures = 0;
-  n.generation++;
   t.out.push({ do: "announce", version });
   n.newer = t.current! > version ? t.current! : null;
   if (n.newer) n.wantRead = true;
@@ -115,12 +109,12 @@ export const confirm: Action = (n, t) => {
 export const backOff: Action = (n, t) => retry(n, t, t.answer!.is === "limited" ? t.answer!.after : 0);
 
 export const complain: Action = (n, t) => {
-  n.problem = problemOf(t);
+  n.problem = t.answer!.problem ?? { code: "unreadable", message: "This document cannot be read here." };
 };
 
 /** The server will never take it. What is saved next is another save. */
 export const drop: Action = (n, t) => {
-  n.problem = problemOf(t);
+  complain(n, t);
   n.inflight = null;
   n.stale = true;
 };
@@ -135,10 +129,9 @@ export const meet: Action = (n, t) => {
 
 /** What is stored is a save of this very work, whose answer was lost: no conflict. */
 export const rebaseOntoOwn: Action = (n, t) => {
-  n.base = at(t.file!, t.content);
+  takeBase(n, t);
   n.mine = n.mine.filter((id) => id !== n.base!.rev);
   n.inflight = n.theirs = null;
-  n.generation++;
   send(n, t);
 };
 
@@ -192,8 +185,6 @@ export const settleAll = <C>(n: State<C>, t: Turn<C>): void => {
   if (n.inflight) n.mine = [...n.mine, n.inflight.saveId];
   n.saved = n.seq;
   n.inflight = n.theirs = n.problem = n.draft = null;
-  n.failures = 0;
-  n.generation++;
   n.adoptedFrom = undefined;
   n.wantDiscard = n.stale = false;
   if (n.base && n.newer && n.base.version >= n.newer) n.newer = null;
@@ -204,9 +195,10 @@ export const settleAll = <C>(n: State<C>, t: Turn<C>): void => {
 
 const at = <C>({ version, rev }: Version, content?: C) => ({ version, rev, content });
 
-function takeBase<C>(n: State<C>, { file, content }: { file?: FileInfo; content?: C }): void {
-  n.file = file!;
+function takeBase<C>(n: State<C>, { file, content }: Turn<C>): void {
+  n.file = { ...n.file!, ...file! };
   n.base = at(file!, content);
+  n.generation++;
 }
 
 function change<C>(n: State<C>, content: C | undefined): void {
@@ -216,17 +208,13 @@ function change<C>(n: State<C>, content: C | undefined): void {
   n.stale = true;
 }
 
-type Asks<C> = Effect<C> extends infer E ? (E extends { id: number } ? Omit<E, "id"> : never) : never;
-
 /** Asks the server, in place of what was asked before. */
-export function ask<C>(n: State<C>, t: Turn<C>, what: What, effect: Asks<C> = { do: "read" }): void {
+export function ask<C>(n: State<C>, t: Turn<C>, what: What, effect: Omit<Ask, "id"> = { do: "read" }): void {
   if (n.request) t.out.push({ do: "abort", id: n.request.id });
   const id = ++n.requests;
   n.request = { id, what, generation: n.generation };
-  t.out.push({ ...effect, id } as Effect<C>);
+  t.out.push({ ...effect, id });
 }
-
-const problemOf = <C>({ answer }: Turn<C>) => answer!.problem ?? { code: "unreadable", message: "This document cannot be read here." };
 
 // The timers of a save. The ceiling is not set anew while it runs, so that who types on and on is saved too.
 function arm<C>(t: Turn<C>): void {
@@ -238,12 +226,6 @@ function stop<C>(n: State<C>, t: Turn<C>): void {
 }
 function retry<C>(n: State<C>, t: Turn<C>, after = 0): void {
   t.out.push({ do: "set", timer: "retry", failures: ++n.failures, after });
-}
-
-// Its bytes are made once more, from what the slot holds.
-function repeat<C>(n: State<C>, t: Turn<C>, { inflight, base, content, mine }: Draft<C>): void {
-  n.mine = mine;
-  n.inflight = { ...inflight!, content, body: bodyOf(inflight!.saveId, base, content, t) };
 }
 
 function bodyOf<C>(saveId: string, base: Version, content: C, { cx }: Turn<C>): string {

@@ -110,11 +110,10 @@ function ofSave<C>(s: State<C>, a: Answer, cx: Context<C>): Facts<C> {
   switch (a.is) {
     case "ok": {
       const { saveId, seq, expectedVersion } = s.inflight!;
-      const { file, currentVersion, ...data } = (a.data ?? {}) as { file?: FileInfo; saveId?: string; currentVersion?: number };
+      const { file, currentVersion: current, ...data } = (a.data ?? {}) as { file?: FileInfo; saveId?: string; currentVersion?: number };
       // Each save makes the version after its base. Anything else is no answer to this request.
-      const mine = data.saveId === saveId && file?.id === cx.file && file.version === expectedVersion + 1 && file.rev === saveId;
-      if (!mine || !isVersion(currentVersion)) return { input: "lost" };
-      return { input: s.seq === seq ? "saved" : "savedMore", file, current: currentVersion };
+      const mine = data.saveId === saveId && file?.id === cx.file && file.version === expectedVersion + 1 && file.rev === saveId && isVersion(current);
+      return { file, current, input: !mine ? "lost" : s.seq === seq ? "saved" : "savedMore" };
     }
     case "conflict":
       return { input: s.mine.includes(a.current!.saveId) ? "ownConflict" : "conflict", file: a.current as Version as FileInfo };
@@ -125,12 +124,11 @@ function ofSave<C>(s: State<C>, a: Answer, cx: Context<C>): Facts<C> {
   }
 }
 
-function readFile<C>(a: Answer, cx: Context<C>): { file: FileInfo; content: C } | undefined {
-  if (a.is !== "ok" || !a.data) return undefined;
-  const { content, limits: _, ...file } = a.data as FileInfo & { content: unknown; limits?: unknown };
-  const read = attempt(() => cx.kind.read(content)) ?? undefined; // a kind that throws has not understood it
-  const ours = file.id === cx.file && file.type === cx.kind.type && isVersion(file.version) && typeof file.rev === "string" && read !== undefined;
-  return ours ? { file, content: read } : undefined;
+function readFile<C>({ data }: Answer, cx: Context<C>): { file: FileInfo; content: C } | undefined {
+  const { content: raw, limits: _, ...file } = (data ?? {}) as FileInfo & { content?: unknown; limits?: unknown };
+  const content = attempt(() => cx.kind.read(raw)); // a kind that throws has not understood it
+  const ours = file.id === cx.file && file.type === cx.kind.type && isVersion(file.version) && typeof file.rev === "string";
+  return ours && content !== null ? { file, content } : undefined;
 }
 
 // What a draft means beside the stored version.
@@ -145,11 +143,9 @@ function fits<C>(d: Draft<C> | null | undefined, file: FileInfo, content: C, cx:
 
 // The file was read before: it is in s.file and s.base.
 function ofProbe<C>(s: State<C>, a: Answer): Facts<C> {
-  const d = s.draft!;
-  const read = { file: s.file!, content: s.base!.content! };
-  if (a.is === "unknown") return { input: "draftConflicts", ...read };
-  const version = a.is === "ok" ? (a.data as { version?: unknown } | null)?.version : undefined;
-  if (!isVersion(version)) return { input: "loadFailed" };
+  const { inflight, seq } = s.draft!;
+  const { version: committed } = (a.data ?? {}) as { version?: number };
+  if (a.is !== "unknown" && !isVersion(committed)) return { input: "loadFailed" };
   // Committed, and others have saved since.
-  return { ...read, committed: version, input: d.inflight!.seq === d.seq ? "loaded" : "draftConflicts" };
+  return { file: s.file!, content: s.base!.content, committed, input: committed && inflight!.seq === seq ? "loaded" : "draftConflicts" };
 }

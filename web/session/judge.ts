@@ -48,5 +48,5 @@ function seconds(text: string | null | undefined): number {
 
 /** Full jitter: some part of a time that doubles with each failure, from a second to 45. In milliseconds. */
 export function backoff(failures: number, random: number): number {
-  return Math.round(random * Math.min(45_000, 1000 * 2 ** Math.min(failures, 10)));
+  return random * Math.min(45_000, 1000 * 2 ** Math.min(failures, 10));
 }

@@ -30,6 +30,8 @@ export interface View<C> {
 /** In milliseconds. */
 export const delays: Record<Exclude<Timer, "retry">, number> = { debounce: 1500, ceiling: 10_000, draft: 100 };
 
+const requests = { read: ["GET"], probe: ["GET", "/saves/"], put: ["PUT"], restore: ["POST", "/restore"] };
+
 /** Whoever resolves a merge: takes what it made, or makes something else of it. */
 export type Resolve<C> = (merge: Merge<C>, sides: { base: C; mine: C; theirs: C }) => C | Promise<C>;
 
@@ -183,21 +185,8 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
 
   const path = (then = "", of = ""): string => "files/" + encodeURIComponent(id) + then + encodeURIComponent(of);
 
-  const ask = async (request: number, method: string, where = "", body?: string, leaving?: boolean): Promise<void> => {
-    abort = new AbortController();
-    dispatch({ type: "answer", id: request, answer: await http.send(method, where || path(), body, leaving, abort) });
-  };
-
   const run = (e: Effect<C>): void => {
     switch (e.do) {
-      case "read":
-        return void ask(e.id, "GET");
-      case "probe":
-        return void ask(e.id, "GET", path("/saves/", e.saveId));
-      case "put":
-        return void ask(e.id, "PUT", "", e.body, e.leaving);
-      case "restore":
-        return void ask(e.id, "POST", path("/restore"));
       case "abort":
         return abort?.abort();
       case "set":
@@ -216,6 +205,11 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
         return drafts.clear(session.slotKey, e.seq);
       case "announce":
         return desk.announce(id, e.version);
+      default: {
+        const [method, then] = requests[e.do];
+        abort = new AbortController();
+        void http.send(method, path(then, e.saveId), e.body, e.leaving, abort).then((answer) => dispatch({ type: "answer", id: e.id, answer }));
+      }
     }
   };
 

@@ -82,16 +82,22 @@ export type Event<C> =
   | { type: "named"; name: string };
 
 export type Effect<C> =
-  | { do: "read"; id: number }
-  | { do: "probe"; id: number; saveId: string }
-  | { do: "put"; id: number; body: string; leaving: boolean }
-  | { do: "restore"; id: number }
+  | Ask
   | { do: "abort"; id: number }
   | { do: "set"; timer: Timer; failures?: number; after?: number }
   | { do: "stop" } // all timers
   | { do: "write"; draft: Omit<Draft<C>, "savedAt"> }
   | { do: "clear"; seq: number }
   | { do: "announce"; version: number };
+
+/** What is asked of the server. */
+export interface Ask {
+  do: "read" | "probe" | "put" | "restore";
+  id: number;
+  saveId?: string;
+  body?: string;
+  leaving?: boolean;
+}
 
 export function initial<C>(): State<C> {
   return {

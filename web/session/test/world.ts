@@ -108,9 +108,9 @@ export class World {
     const e = w.effect;
     switch (e.do) {
       case "put":
-        return this.server.put(e.body);
+        return this.server.put(e.body!);
       case "probe":
-        return this.server.probe(e.saveId);
+        return this.server.probe(e.saveId!);
       case "restore":
         this.server.deleted = false;
         return this.server.get();
