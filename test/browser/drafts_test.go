@@ -314,7 +314,7 @@ func TestBrowser_26_AKilledBrowserLosesNothingThatWasMirrored(t *testing.T) {
 	b.write("survives a power cut")
 	b.until("weirSession.state().unsaved")
 	require.Eventually(t, func() bool {
-		return js[bool](b, `new Promise(done => { const o = indexedDB.open("weir.drafts"); o.onsuccess = () => { const g = o.result.transaction("slots").objectStore("slots").getAll(); g.onsuccess = () => { o.result.close(); done(g.result.some(t => t.includes("power cut"))); }; }; })`)
+		return js[bool](b, `new Promise(done => { const o = indexedDB.open("weir.drafts"); o.onsuccess = () => { const g = o.result.transaction("slots").objectStore("slots").getAll(); g.onsuccess = () => { o.result.close(); done(g.result.some(([, text]) => text.includes("power cut"))); }; }; })`)
 	}, limit, 50*time.Millisecond)
 	process := chromedp.FromContext(root).Browser.Process()
 	require.NoError(t, process.Signal(syscall.SIGKILL))

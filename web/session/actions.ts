@@ -31,7 +31,7 @@ export const takeDraft: Action = (n, t) => {
     return;
   }
   // The very save that was under way is sent again, where the slot has no later edit and nobody saved since.
-  if (inflight?.seq === d.seq && inflight.expectedVersion === base.version && n.file.rev === base.rev) {
+  if (inflight?.seq === d.seq && d.schema === t.cx.kind.schema && inflight.expectedVersion === base.version && n.file.rev === base.rev) {
     n.mine = d.mine;
     n.inflight = { ...inflight, content: d.content, body: bodyOf(inflight.saveId, base, d.content, t) };
   }

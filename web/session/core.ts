@@ -31,10 +31,11 @@ function keepDraft<C>(n: State<C>, e: Event<C>, t: Turn<C>): void {
   const due = e.type === "timer" && e.timer === "draft";
   if (due) n.armed = false;
   if (e.type === "drafted") n.keeping = e.outcome;
-  if (e.type === "slotLost") n.stale = true;
+  // Of a page that sleeps in the back/forward cache nobody's slot is safe.
+  if (/^(slotLost|resume)$/.test(e.type)) n.stale = true;
   if (!isDirty(n) || !editable(n.phase)) n.stale = false;
   if (!n.stale) return;
-  if (due || /^(hide|slotLost|adopt|answer)$/.test(e.type)) write(n, t);
+  if (due || /^(hide|slotLost|resume|adopt|answer)$/.test(e.type)) write(n, t);
   else if (!n.armed) {
     n.armed = true;
     t.out.push({ do: "set", timer: "draft" });

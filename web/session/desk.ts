@@ -9,7 +9,7 @@ import { claim, hold } from "./writer";
 export interface DeskConfig {
   /** Who the work belongs to. The server refuses requests under another session, and other users' drafts are never seen. */
   user: string;
-  /** Kinds whose drafts may be here beside those of the sessions that are opened. */
+  /** The kinds of documents. Drafts of another kind are kept, and not read. */
   kinds: Kind<any>[];
   /** Where the API is. Defaults to /api/desk/. */
   base?: string;
@@ -86,7 +86,7 @@ export const Desk = {
 
     const desk: Desk = {
       env, user, http, writer, known,
-      drafts: draftsOf(env, user, (type, schema) => kinds.some((k) => k.type === type && k.schema >= schema)),
+      drafts: draftsOf(env, user, kinds),
       announce: (file, version) => channel?.postMessage({ file, version }),
       open(file, kind) {
         const s = known.get(file) ?? sessionOf(desk, file, kind);

@@ -2,7 +2,7 @@ import { withContent } from "./content";
 import { attempt, type Environment } from "./environment";
 import { mirrorOf } from "./mirror";
 import type { Keeping } from "./state";
-import type { Draft } from "./types";
+import type { Draft, Kind } from "./types";
 
 /** A slot that was found: with its draft, or with why it cannot be read here. Such a one is never touched. */
 export interface Slot {
@@ -31,8 +31,8 @@ export interface Drafts {
   all(file?: string): Promise<Slot[]>;
 }
 
-/** reads says whether a draft's form is one that this code reads: see Kind.schema. */
-export function draftsOf({ local, database, window, now }: Environment, user: string, reads: (type: string, schema: number) => boolean): Drafts {
+/** A draft is read as a content of its kind, as a file is. */
+export function draftsOf({ local, database, window, now }: Environment, user: string, kinds: Iterable<Kind<unknown>>): Drafts {
   const mirror = mirrorOf(database);
   const mine = "weir.draft/" + encodeURIComponent(user) + "/";
   /** What was written last. */
@@ -46,9 +46,15 @@ export function draftsOf({ local, database, window, now }: Environment, user: st
     const [file, writer] = attempt(() => key.slice(mine.length).split("/").map(decodeURIComponent)) ?? [];
     if (text === null || !writer) return null; // a key that is no slot's is somebody else's
     const d = attempt(() => JSON.parse(text) as Draft<unknown>);
-    const whole = d && typeof d.seq === "number" && typeof d.base?.version === "number" && Array.isArray(d.mine) && "content" in d && d.file === file;
-    const newer = d && (d.format !== 1 || !reads(d.type, d.schema));
-    return { key, file, writer, text, ...(newer ? { unreadable: "newer" } : whole ? { draft: d } : { unreadable: "broken" }) };
+    const kind = [...kinds].find((k) => k.type === d?.type && k.schema >= d.schema);
+    const read = (content: unknown) => attempt(() => kind!.read(content)) ?? undefined;
+    const content = read(d?.content);
+    const whole = d && typeof d.seq === "number" && typeof d.base?.version === "number" && Array.isArray(d.mine) && content !== undefined && d.file === file;
+    const newer = d && (d.format !== 1 || !kind);
+    return {
+      key, file, writer, text,
+      ...(newer ? { unreadable: "newer" } : whole ? { draft: { ...d, content, base: { ...d.base, content: read(d.base.content) } } } : { unreadable: "broken" }),
+    };
   };
 
   const drop = (key: string): void => {

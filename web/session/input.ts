@@ -35,9 +35,7 @@ export interface Turn<C> extends Facts<C> {
   out: Effect<C>[];
 }
 
-export function same<C>(kind: Kind<C>, a: C | undefined, b: C | undefined): boolean {
-  return a !== undefined && b !== undefined && (kind.same ?? equal)(a, b);
-}
+export const same = <C>(kind: Kind<C>, a: C, b: C): boolean => (kind.same ?? equal)(a, b);
 
 /** The same number with another rev is another version: a restored backup. */
 export const isAt = (v: Version, other: Version): boolean => v.version === other.version && v.rev === other.rev;
@@ -97,7 +95,7 @@ function ofAnswer<C>(s: State<C>, a: Answer, cx: Context<C>): Facts<C> {
         return s.phase === "dirty" ? "peeked" : tooLate(s) || isDirty(s) ? null : "fresh";
       case "theirs":
         if (!read || !met || (read.file.version < met.version && read.file.rev !== met.rev)) return a.is === "gone" ? "gone" : "theirsFailed";
-        if (same(cx.kind, read.content, s.local)) return "theirsSame";
+        if (same(cx.kind, read.content, s.local as C)) return "theirsSame";
         return s.mine.includes(read.file.rev) ? "theirsOwn" : "theirs";
       default:
         return read && !tooLate(s) && read.file.version >= ((met ?? s.base)?.version ?? 0) ? "discarded" : "discardEnded";

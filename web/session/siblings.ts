@@ -60,6 +60,6 @@ function holds<C>({ desk, slotKey }: Session<C>, d: Draft<C>): boolean {
 async function settled<C>(session: Session<C>, d: Draft<C>): Promise<boolean> {
   const { desk, kind } = session;
   const { phase, content } = session.state();
-  if (holds(session, d) || (phase === "clean" && same(kind, d.content, content))) return true;
+  if (holds(session, d) || (phase === "clean" && same(kind, d.content, content as C))) return true;
   return d.inflight?.seq === d.seq && (await desk.http.send("GET", session.path("/saves/", d.inflight.saveId))).is === "ok";
 }

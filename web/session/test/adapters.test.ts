@@ -1,6 +1,7 @@
 import { draftsOf } from "../drafts";
 import type { Environment } from "../environment";
 import { httpOf } from "../http";
+import { markdown } from "../kinds/markdown";
 import { delays } from "../session";
 import type { Draft } from "../types";
 import { claim, hold, live } from "../writer";
@@ -68,11 +69,10 @@ test("17 a lock says who lives", async () => {
 
 const draft = (over: Partial<Draft<unknown>> = {}) =>
   ({ format: 1, schema: 1, type: "markdown", user: "ada", file: "fil_1", writer: "w", name: "n", base: { version: 3, rev: "r" }, seq: 5, mine: [], hash: "h", content: { text: "x" }, ...over }) as Draft<unknown>;
-const reads = (_: string, schema: number) => schema <= 1;
 
 test("22 another user's drafts are never seen, whatever the names are", async () => {
   const local = new Store();
-  const of = (user: string) => draftsOf(fake(new Set(), null, local), user, reads);
+  const of = (user: string) => draftsOf(fake(new Set(), null, local), user, [markdown]);
   for (const user of ["a", "a/b", "a%2Fb", "ä"]) is(of(user).write(draft({ user, file: "f/../x", writer: "w/w" })), "kept");
   is((await of("a").all()).map((s) => [s.file, s.writer]), [["f/../x", "w/w"]]);
   is((await of("a/b").all()).length, 1);
@@ -81,7 +81,7 @@ test("22 another user's drafts are never seen, whatever the names are", async ()
 
 // DO-10: a new document has its id from the server before anybody can type into it.
 test("22 drafts of two new documents in two tabs, and of two tabs of one, are each kept and never mixed", async () => {
-  const d = draftsOf(fake(new Set(), null, new Store()), "ada", reads);
+  const d = draftsOf(fake(new Set(), null, new Store()), "ada", [markdown]);
   const slots = [["fil_1", "w"], ["fil_2", "w"], ["fil_2", "v"]];
   for (const [file, writer] of slots) d.write(draft({ file, writer, content: { text: file + writer } }));
   is((await d.all()).map((s) => [s.file, s.writer, s.draft!.content]), slots.map(([file, writer]) => [file, writer, { text: file + writer }]));
@@ -92,8 +92,8 @@ test("22 drafts of two new documents in two tabs, and of two tabs of one, are ea
 
 test("23 a slot with a later edit is not deleted", () => {
   const local = new Store();
-  const d = draftsOf(fake(new Set(), null, local), "ada", reads);
-  const other = draftsOf(fake(new Set(), null, local), "ada", reads);
+  const d = draftsOf(fake(new Set(), null, local), "ada", [markdown]);
+  const other = draftsOf(fake(new Set(), null, local), "ada", [markdown]);
   other.write(draft({ seq: 3 }));
   d.write(draft({ seq: 6 }));
   d.clear(d.key("fil_1", "w"), 5);
@@ -106,14 +106,14 @@ test("23 a slot with a later edit is not deleted", () => {
 
 test("22 a key that is no slot's is somebody else's, and keeps no document from being opened", async () => {
   const local = new Store();
-  const d = draftsOf(fake(new Set(), null, local), "ada", reads);
+  const d = draftsOf(fake(new Set(), null, local), "ada", [markdown]);
   for (const key of ["weir.draft/ada/%", "weir.draft/ada/", "weir.draft/ada/fil_1", "weir.draft/ada/fil_1/%E0%A4%A"]) local.setItem(key, "{}");
   d.write(draft());
   is((await d.all()).map((s) => s.file), ["fil_1"]);
 });
 
 test("24 a full storage keeps the old value and says so", () => {
-  const d = draftsOf(fake(new Set()), "ada", reads);
+  const d = draftsOf(fake(new Set()), "ada", [markdown]);
   d.write(draft({ seq: 1 }));
   Store.full = true;
   try {
@@ -124,14 +124,14 @@ test("24 a full storage keeps the old value and says so", () => {
 });
 
 test("25 without storage nothing throws", async () => {
-  const d = draftsOf(fake(null, null, null), "ada", reads);
+  const d = draftsOf(fake(null, null, null), "ada", [markdown]);
   is([d.write(draft()), (await d.all()).length, d.now(d.key("fil_1", "w"))], ["unavailable", 0, null]);
   d.clear(d.key("fil_1", "w"), 1);
 });
 
 test("21 what cannot be read is named and never deleted", async () => {
   const local = new Store();
-  const d = draftsOf(fake(new Set(), null, local), "ada", reads);
+  const d = draftsOf(fake(new Set(), null, local), "ada", [markdown]);
   local.setItem(d.key("fil_1", "w"), JSON.stringify(draft({ schema: 2 })));
   local.setItem(d.key("fil_1", "v"), '{"format":1');
   local.setItem(d.key("fil_1", "u"), JSON.stringify(draft({ base: undefined as never })));
