@@ -182,7 +182,7 @@ export const restore: Action = (n, t) => ask(n, t, "restore", { do: "restore" })
 
 /** Nothing is unsaved any more: stored, discarded, or given up. */
 export const settleAll = <C>(n: State<C>, t: Turn<C>): void => {
-  if (n.inflight) n.mine = [...n.mine, n.inflight.saveId];
+  n.mine = sent(n);
   n.saved = n.seq;
   n.inflight = n.theirs = n.problem = n.draft = null;
   n.adoptedFrom = undefined;

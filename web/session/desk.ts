@@ -9,7 +9,7 @@ import { claim, hold } from "./writer";
 export interface DeskConfig {
   /** Who the work belongs to. The server refuses requests under another session, and other users' drafts are never seen. */
   user: string;
-  /** The kinds of documents. Drafts of another kind are kept, and not read. */
+  /** Kinds whose drafts may be here beside those of the sessions that are opened. Drafts of another kind are kept, and not read. */
   kinds: Kind<any>[];
   /** Where the API is. Defaults to /api/desk/. */
   base?: string;
@@ -40,6 +40,7 @@ export const Desk = {
     const { window, locks } = env;
     const { document } = window;
     const known: Desk["known"] = new Map();
+    const all = new Set(kinds);
     const http = httpOf(env, user, base);
     let { writer, release } = await claim(env);
     const hear = (m: any): void => {
@@ -49,10 +50,10 @@ export const Desk = {
     if (channel) channel.onmessage = (e) => hear(e.data);
     const hint = hints?.(env, http.base, () => [...known.keys()], hear);
 
-    const all = (f: (s: Session<any>) => void) => [...known.values()].forEach(f);
-    const tell = (type: "online" | "hide" | "visible" | "resume") => all((s) => s.dispatch({ type }));
+    const each = (f: (s: Session<any>) => void) => [...known.values()].forEach(f);
+    const tell = (type: "online" | "hide" | "visible" | "resume") => each((s) => s.dispatch({ type }));
     const on = (type: string, f: (e: any) => void) => window.addEventListener(type, f);
-    on("storage", ({ key }: StorageEvent) => all((s) => (key === null || key === s.slotKey) && s.dispatch({ type: "slotLost" })));
+    on("storage", ({ key }: StorageEvent) => each((s) => (key === null || key === s.slotKey) && s.dispatch({ type: "slotLost" })));
     on("online", () => tell("online"));
     on("pagehide", (e: PageTransitionEvent) => {
       tell("hide");
@@ -70,7 +71,7 @@ export const Desk = {
       hint?.(true);
     });
     on("beforeunload", (e: Event) => {
-      all((s) => {
+      each((s) => {
         const { unsaved, keeping } = s.state();
         if (!unsaved || keeping === "kept") return;
         e.preventDefault();
@@ -86,9 +87,10 @@ export const Desk = {
 
     const desk: Desk = {
       env, user, http, writer, known,
-      drafts: draftsOf(env, user, kinds),
+      drafts: draftsOf(env, user, all),
       announce: (file, version) => channel?.postMessage({ file, version }),
       open(file, kind) {
+        all.add(kind);
         const s = known.get(file) ?? sessionOf(desk, file, kind);
         known.set(file, s);
         if (s.kind !== kind) throw new Error("the document is open as another kind");

@@ -3,7 +3,7 @@ import { attempt } from "./environment";
 import { isVersion } from "./judge";
 import { isDirty, type Effect, type Event, type Keeping, type State } from "./state";
 import type { Input } from "./table";
-import type { Answer, Draft, FileInfo, Kind, Version } from "./types";
+import type { Answer, Draft, FileInfo, Kind, Sent, Version } from "./types";
 
 /** What a session is of. */
 export interface Context<C> {
@@ -74,8 +74,8 @@ function ofEvent<C>(s: State<C>, e: Exclude<Event<C>, { type: "answer" }>): Inpu
   }
 }
 
-/** The ids of a draft's saves whose outcome its writer did not learn. */
-export const sent = <C>(d: Draft<C>): string[] => (d.inflight ? [...d.mine, d.inflight.saveId] : d.mine);
+/** The ids of the saves whose outcome the writer did not learn. */
+export const sent = ({ mine, inflight }: { mine: string[]; inflight?: Sent | null }): string[] => (inflight ? [...mine, inflight.saveId] : mine);
 
 const tooLate = <C>(s: State<C>): boolean => s.request!.generation !== s.generation;
 

@@ -116,9 +116,9 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
   };
 
   const state = (): View<C> => {
-    const { phase, local, file, problem, theirs, newer, keeping, base } = s;
+    const { phase, local: content, file, problem, theirs, newer, keeping, base } = s;
     return (shown ??= {
-      phase, content: local, unsaved: isDirty(s), name: file?.name ?? "", version: base?.version ?? 0, keeping, problem, theirs, newer,
+      phase, content, unsaved: isDirty(s), name: file?.name ?? "", version: base?.version ?? 0, keeping, problem, theirs, newer,
       editable: editable(phase),
       canRebase: phase === "conflict" && !!kind.merge && base?.content !== undefined && theirs?.content !== undefined,
     });

@@ -20,6 +20,7 @@ const edits: Rows = { edit: [does.edit] };
 const discards: Rows = { discard: [does.wishToDiscard], discarded: [does.takeFile, "clean"], discardEnded: [does.goOn] };
 const forgets: Rows = { forget: [does.settleAll, "closed"] };
 const sends: Row = [does.send, "saving"];
+const stopped: Rows = { ...edits, again: sends };
 const underWay: Rows = { ...edits, changed: [does.hint], resume: sends };
 const loads: Row = [does.load, "loading"];
 const readsTheirs: Row = [does.readTheirs];
@@ -89,17 +90,16 @@ export const table: Record<Phase, Rows> = {
     ...forgets,
     ...discards,
   },
-  auth_required: { ...edits, again: sends, visible: sends, online: sends, ...discards },
-  blocked: { ...edits, again: sends, ...forgets, ...discards },
+  auth_required: { ...stopped, visible: sends, online: sends, ...discards },
+  blocked: { ...stopped, ...forgets, ...discards },
   orphaned: {
-    ...edits,
-    again: sends,
+    ...stopped,
     restore: [does.restore],
     fileRestored: sends,
     restoreFailed: [does.complain],
     ...forgets,
   },
-  rejected: { edit: [does.edit, "dirty"], again: sends, ...forgets, ...discards },
-  reload_required: { ...edits, again: sends, ...discards },
+  rejected: { ...stopped, edit: [does.edit, "dirty"], ...forgets, ...discards },
+  reload_required: { ...stopped, ...discards },
   closed: {},
 };
