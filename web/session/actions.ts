@@ -1,7 +1,7 @@
 import { hashOf, withContent } from "./content";
 import type { Ask, State, What } from "./state";
 import { sent, type Turn } from "./input";
-import type { Save, Sent, Version } from "./types";
+import type { Sent, Version } from "./types";
 
 /** What the table does on its ways. n is the new state, which only the running transition has; t is what it has to know. */
 export type Action = <C>(n: State<C>, t: Turn<C>) => void;
@@ -33,7 +33,7 @@ export const takeDraft: Action = (n, t) => {
   // The very save that was under way is sent again, where the slot has no later edit and nobody saved since.
   if (inflight?.seq === d.seq && d.schema === t.cx.kind.schema && inflight.expectedVersion === base.version && n.file.rev === base.rev) {
     n.mine = d.mine;
-    n.inflight = { ...inflight, content: d.content, body: bodyOf(inflight.saveId, base, d.content, t) };
+    prepare(n, t, inflight);
   }
   if (t.input === "fileGone") return complain(n, t);
   takeBase(n, t);
@@ -46,7 +46,8 @@ export const probe: Action = (n, t) => {
 };
 
 export const open: Action = (n, t) => {
-  Object.assign(n, { nonce: t.nonce, draft: t.draft, keeping: t.keeping });
+  const { nonce, draft, keeping } = t;
+  Object.assign(n, { nonce, draft, keeping });
   load(n, t);
 };
 
@@ -79,22 +80,19 @@ export const send: Action = <C>(n: State<C>, t: Turn<C>) => {
   if (t.input === "resume") n.wantRead = true;
   n.problem = null;
   if (!n.inflight) {
-    const content = n.local as C;
-    const base = n.base!;
-    const saveId = n.nonce + "-" + n.requests;
-    n.inflight = { saveId, seq: n.seq, content, expectedVersion: base.version, hash: hashOf(content), body: bodyOf(saveId, base, content, t) };
+    prepare(n, t, { saveId: n.nonce + "-" + n.requests, expectedVersion: n.base!.version, seq: n.seq, hash: hashOf(n.local) });
     n.stale = true;
   }
   // The slot knows of a save before it leaves.
   if (n.stale) write(n, t);
   // When the page goes, the request is to outlive it where it can.
-  ask(n, t, "save", { do: "put", body: n.inflight.body, leaving: t.input === "hide" });
+  ask(n, t, "save", { do: "put", body: n.sending!.body, leaving: t.input === "hide" });
 };
 
 export const confirm: Action = (n, t) => {
-  const { content, seq } = n.inflight!;
+  const { seq } = n.inflight!;
   const { version } = t.file!;
-  takeBase(n, { ...t, content });
+  takeBase(n, { ...t, content: n.sending!.content });
   n.inflight = n.problem = null;
   n.mine = [];
   t.out.push({ do: "announce", version });
@@ -109,7 +107,7 @@ export const confirm: Action = (n, t) => {
 export const backOff: Action = (n, t) => retry(n, t, t.answer!.is === "limited" ? t.answer!.after : 0);
 
 export const complain: Action = (n, t) => {
-  n.problem = t.answer!.problem ?? { code: "unreadable", message: "This document cannot be read here." };
+  n.problem = t.answer!.problem ?? { code: "unreadable", message: "it is not understood here" };
 };
 
 /** The server will never take it. What is saved next is another save. */
@@ -228,23 +226,25 @@ function retry<C>(n: State<C>, t: Turn<C>, after = 0): void {
   t.out.push({ do: "set", timer: "retry", failures: ++n.failures, after });
 }
 
-function bodyOf<C>(saveId: string, base: Version, content: C, { cx }: Turn<C>): string {
-  return withContent({ expectedVersion: base.version, expectedRev: base.rev, saveId, writerId: cx.writer, schemaVersion: cx.kind.schema }, content);
+/** What is in n.local is under way from here, as these bytes, however often they are sent. */
+function prepare<C>(n: State<C>, { cx }: Turn<C>, inflight: Sent): void {
+  const content = n.local as C;
+  const { saveId, expectedVersion } = inflight;
+  const head = { expectedVersion, expectedRev: n.base!.rev, saveId, writerId: cx.writer, schemaVersion: cx.kind.schema };
+  n.inflight = inflight;
+  n.sending = { content, body: withContent(head, content) };
 }
 
 /** Writes the slot: all that is needed to go on from here after the tab was killed. */
-export function write<C>(n: State<C>, { out, cx: { kind, user, file, writer } }: Turn<C>): void {
+export function write<C>(n: State<C>, { out, cx: { kind, ...who } }: Turn<C>): void {
+  const { seq, mine, inflight, adoptedFrom } = n;
   const content = n.local as C;
   n.stale = false;
   out.push({
     do: "write",
     draft: {
-      format: 1, schema: kind.schema, type: kind.type, user, file, writer, name: n.file?.name ?? "",
-      base: at(n.base!, kind.merge && n.base!.content),
-      seq: n.seq, mine: n.mine, hash: hashOf(content), inflight: n.inflight ? sentOf(n.inflight) : undefined, adoptedFrom: n.adoptedFrom, content,
+      format: 1, schema: kind.schema, type: kind.type, ...who, name: n.file!.name,
+      base: at(n.base!, kind.merge && n.base!.content), seq, mine, hash: hashOf(content), inflight, adoptedFrom, content,
     },
   });
 }
-
-// What a slot says of a save: its bytes can be made again from the content.
-const sentOf = ({ body: _, content: __, ...sent }: Save<unknown>): Sent => sent;

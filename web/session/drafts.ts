@@ -1,5 +1,6 @@
 import { withContent } from "./content";
 import { attempt, type Environment } from "./environment";
+import { isVersion } from "./judge";
 import { mirrorOf } from "./mirror";
 import type { Keeping } from "./state";
 import type { Draft, Kind } from "./types";
@@ -40,7 +41,7 @@ export function draftsOf({ local, database, window, now }: Environment, user: st
 
   const folder = (file: string): string => mine + encodeURIComponent(file) + "/";
   const keyOf = (file: string, writer: string): string => folder(file) + encodeURIComponent(writer);
-  const raw = (key: string): string | null => attempt(() => local?.getItem(key) ?? undefined);
+  const raw = (key: string): string | null => attempt(() => local?.getItem(key));
 
   const look = (key: string, text = raw(key)): Slot | null => {
     const [file, writer] = attempt(() => key.slice(mine.length).split("/").map(decodeURIComponent)) ?? [];
@@ -49,12 +50,9 @@ export function draftsOf({ local, database, window, now }: Environment, user: st
     const kind = [...kinds].find((k) => k.type === d?.type && k.schema >= d.schema);
     const read = (content: unknown) => attempt(() => kind!.read(content)) ?? undefined;
     const content = read(d?.content);
-    const whole = d && typeof d.seq === "number" && typeof d.base?.version === "number" && Array.isArray(d.mine) && content !== undefined && d.file === file;
-    const newer = d && (d.format !== 1 || !kind);
-    return {
-      key, file, writer, text,
-      ...(newer ? { unreadable: "newer" } : whole ? { draft: { ...d, content, base: { ...d.base, content: read(d.base.content) } } } : { unreadable: "broken" }),
-    };
+    const whole = d && isVersion(d.seq) && isVersion(d.base?.version) && Array.isArray(d.mine) && content !== undefined && d.file === file;
+    const unreadable = d && (d.format !== 1 || !kind) ? "newer" : whole ? undefined : "broken";
+    return { key, file, writer, text, unreadable, draft: unreadable ? undefined : { ...d!, content, base: { ...d!.base, content: read(d!.base.content) } } };
   };
 
   const drop = (key: string): void => {
@@ -81,7 +79,7 @@ export function draftsOf({ local, database, window, now }: Environment, user: st
     key: keyOf,
     drop,
     all,
-    now: (key) => look(key),
+    now: look,
 
     write({ content, base: { content: was, ...version }, ...head }) {
       if (!local) return "unavailable";
@@ -100,7 +98,7 @@ export function draftsOf({ local, database, window, now }: Environment, user: st
     clear(key, seq) {
       const text = raw(key);
       // What this tab wrote itself need not be read to be known: that takes as long as the document is large.
-      const own = text !== null && text === last?.text;
+      const own = text === last?.text;
       const slot = own ? null : look(key, text);
       const later = own ? last!.seq : slot?.draft?.seq;
       if (!slot?.unreadable && !(later! > seq)) drop(key);

@@ -37,7 +37,7 @@ export function judge({ status, type, body, retryAfter }: Reply): Answer {
   const { code, message, fields, current } = json?.error ?? {};
   let is = meaning[status + " " + code] ?? meaning[status] ?? (status < 400 || status >= 500 ? "lost" : "rejected");
   if (is === "conflict" && !(isVersion(current?.version) && typeof current.rev === "string" && typeof current.saveId === "string")) is = "rejected";
-  return { is, current, after: seconds(retryAfter), problem: { code: String(code || "status_" + status), message: String(message ?? (status ? "status " + status : "no answer came")), fields } };
+  return { is, current, after: seconds(retryAfter), problem: { code: String(code ?? status), message: String(message ?? (status ? "status " + status : "no answer came")), fields } };
 }
 
 // A date, which Retry-After may be too, would need a clock to be trusted.

@@ -108,10 +108,8 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
     const slots = await drafts.all(id);
     const own = () => slots.find((found) => found.key === session.slotKey);
     // What cannot be read here stays where it is; this tab's work goes beside it.
-    for (let n = 1; own()?.unreadable; n++) cx = { ...cx, writer: desk.writer + "_" + n };
-    const slot = own();
-    const draft = slot?.draft?.type === kind.type ? (slot.draft as Draft<C>) : null;
-    dispatch({ type: "open", draft, nonce: env.id(), keeping: env.local ? "kept" : "unavailable" });
+    for (let n = 1; own() && own()!.draft?.type !== kind.type; n++) cx = { ...cx, writer: desk.writer + "_" + n };
+    dispatch({ type: "open", draft: (own()?.draft as Draft<C>) ?? null, nonce: env.id(), keeping: env.local ? "kept" : "unavailable" });
     return session;
   };
 
@@ -190,7 +188,7 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
       case "abort":
         return abort?.abort();
       case "set":
-        return set(e.timer, e.timer === "retry" ? (e.after ?? 0) * 1000 + backoff(e.failures ?? 1, env.random()) : delays[e.timer] * (e.timer === "draft" ? pace : 1));
+        return set(e.timer, e.timer === "retry" ? e.after! * 1000 + backoff(e.failures!, env.random()) : delays[e.timer] * (e.timer === "draft" ? pace : 1));
       case "stop":
         timers.forEach((id) => window.clearTimeout(id));
         return timers.clear();
@@ -213,14 +211,10 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
     }
   };
 
-  const stop = (timer: Timer): void => {
-    window.clearTimeout(timers.get(timer));
-    timers.delete(timer);
-  };
-
   const set = (timer: Timer, ms: number): void => {
-    if (timer === "ceiling" && timers.has(timer)) return;
-    stop(timer);
+    const before = timers.get(timer);
+    if (before !== undefined && timer === "ceiling") return;
+    window.clearTimeout(before);
     timers.set(
       timer,
       window.setTimeout(() => {

@@ -1,4 +1,4 @@
-import type { Answer, Draft, FileInfo, Problem, Save, Version } from "./types";
+import type { Answer, Draft, FileInfo, Problem, Sent, Version } from "./types";
 
 /** Where a document stands. The table in table.ts says what leads where. */
 export type Phase =
@@ -39,7 +39,9 @@ export interface State<C> {
   seq: number;
   /** The edit that the server has. Unsaved work is what is above it. */
   saved: number;
-  inflight?: Save<C> | null;
+  inflight?: Sent | null;
+  /** What is in flight, or was last. The bytes are made once: a retry sends the same. */
+  sending?: { content: C; body: string };
   /** Own save ids whose outcome was never learned. */
   mine: string[];
   request?: Request | null;

@@ -67,7 +67,7 @@ export interface Draft<C> {
   base: Version & { content?: C };
   /** Counts edits; a slot is deleted only for the edit that was acknowledged. */
   seq: number;
-  inflight?: Sent;
+  inflight?: Sent | null;
   /** Save ids of this work whose outcome was never learned. */
   mine: string[];
   adoptedFrom?: string;
@@ -101,10 +101,4 @@ export interface Problem {
   code: string;
   message: string;
   fields?: Record<string, string>;
-}
-
-/** What a save sends. The body is made once: a retry sends the same bytes. */
-export interface Save<C> extends Sent {
-  body: string;
-  content: C;
 }

@@ -9,14 +9,9 @@ const name = (writer: string): string => "weir.writer/" + tabOf(writer);
  */
 export function hold(env: Environment, writer: string): Promise<(() => void) | null> {
   return new Promise((done) => {
-    const locks = env.locks;
-    if (!locks) return done(null);
-    locks
-      .request(name(writer), { ifAvailable: true }, (lock) => {
-        if (!lock) return done(null);
-        return new Promise<void>((release) => done(release));
-      })
-      .catch(() => done(null));
+    const none = () => done(null);
+    if (!env.locks) return none();
+    env.locks.request(name(writer), { ifAvailable: true }, (lock) => (lock ? new Promise<void>(done) : none())).catch(none);
   });
 }
 
@@ -33,7 +28,7 @@ export async function live({ locks }: Environment): Promise<(writer: string) => 
 export async function claim(env: Environment): Promise<{ writer: string; release: () => void }> {
   const key = "weir.writer";
   let writer = attempt(() => env.tab?.getItem(key)) ?? "";
-  let release = /^[A-Za-z0-9-]{8,48}$/.test(writer) ? await hold(env, writer) : null;
+  let release = /^[a-z0-9-]{8,48}$/i.test(writer) ? await hold(env, writer) : null;
   if (!release) {
     writer = env.id();
     release = await hold(env, writer);
