@@ -57,8 +57,8 @@ func TestBrowser_16_ADuplicatedTabIsAnotherWriter(t *testing.T) {
 	b.kept("from the second")
 	require.Len(t, b.slots(), 2)
 	// 17: a live sibling is shown, and is not to be touched.
-	require.Equal(t, "true", js[string](b, "weirSession.siblings().then(l => l.map(s => s.open).join())"))
-	require.True(t, js[bool](b, "weirSession.siblings().then(l => weirSession.discardSibling(l[0])).then(() => false, () => true)"))
+	require.Equal(t, "true", js[string](b, "weirSiblings.siblings(weirSession).then(l => l.map(s => s.open).join())"))
+	require.True(t, js[bool](b, "weirSiblings.siblings(weirSession).then(l => weirSiblings.discardSibling(weirSession, l[0])).then(() => false, () => true)"))
 	s.set(func() { s.onPut = nil })
 	b.flush()
 	b.phase("clean")
@@ -87,7 +87,7 @@ func TestBrowser_18_AdoptTakesOverAndDiscardDeletes(t *testing.T) {
 	require.Len(t, c.slots(), 2, "the own slot and the other one's")
 	adopted := js[string](c, "weirSession.state().content.text")
 	// Adopting while there is unsaved work is refused.
-	require.True(t, js[bool](c, "weirSession.siblings().then(l => weirSession.adopt(l[0])).then(() => false, () => true)"))
+	require.True(t, js[bool](c, "weirSiblings.siblings(weirSession).then(l => weirSiblings.adopt(weirSession, l[0])).then(() => false, () => true)"))
 	s.set(func() { s.onPut = nil })
 	c.run("weirSession.retry(); await weirSession.flush()")
 	c.phase("clean")
@@ -114,7 +114,7 @@ func TestBrowser_18_ADuplicateOfAnAdoptedDraftIsRemoved(t *testing.T) {
 	c.until("weirSession.state().unsaved")
 	c.run(fmt.Sprintf("localStorage.setItem(%q, %q)", key, raw))
 	require.Len(t, c.slots(), 2)
-	require.Equal(t, 0, js[int](c, "weirSession.siblings().then(l => l.length)"))
+	require.Equal(t, 0, js[int](c, "weirSiblings.siblings(weirSession).then(l => l.length)"))
 	require.Len(t, c.slots(), 1)
 }
 
@@ -180,7 +180,7 @@ func TestBrowser_21_DraftsThatFitNothingAreKeptAndOffered(t *testing.T) {
 		localStorage.setItem(weirSession.slotKey, '{"format": 7, "content": 1}')`)
 	b.open(id)
 	b.phase("clean")
-	require.Equal(t, "broken,newer,newer", js[string](b, "weirSession.siblings().then(l => l.map(s => s.unreadable).sort().join())"))
+	require.Equal(t, "broken,newer,newer", js[string](b, "weirSiblings.siblings(weirSession).then(l => l.map(s => s.unreadable).sort().join())"))
 	b.write("on")
 	b.flush()
 	b.phase("clean")

@@ -110,9 +110,10 @@ export const complain: Action = (n, t) => {
   n.problem = t.answer!.problem ?? { code: "unreadable", message: "it is not understood here" };
 };
 
-/** The server will never take it. What is saved next is another save. */
+/** The server will not take it now, whatever became of an earlier copy of it. What is saved next is another save. */
 export const drop: Action = (n, t) => {
   complain(n, t);
+  n.mine = sent(n);
   n.inflight = null;
   n.stale = true;
 };
@@ -162,7 +163,7 @@ export const wishToDiscard: Action = (n) => {
 };
 export const goOn: Action = (n, t) => {
   if (n.phase === "dirty") arm(t);
-  if (n.phase === "retrying" || n.phase === "conflict") retry(n, t);
+  if (/^(retrying|conflict)$/.test(n.phase)) retry(n, t);
 };
 
 export const adopt: Action = (n, t) => {
@@ -206,9 +207,15 @@ function change<C>(n: State<C>, content: C | undefined): void {
   n.stale = true;
 }
 
+/** Nobody waits for what was asked before. */
+export function abandon<C>(n: State<C>, t: Turn<C>): void {
+  if (n.request) t.out.push({ do: "abort", id: n.request.id });
+  n.request = null;
+}
+
 /** Asks the server, in place of what was asked before. */
 export function ask<C>(n: State<C>, t: Turn<C>, what: What, effect: Omit<Ask, "id"> = { do: "read" }): void {
-  if (n.request) t.out.push({ do: "abort", id: n.request.id });
+  abandon(n, t);
   const id = ++n.requests;
   n.request = { id, what, generation: n.generation };
   t.out.push({ ...effect, id });

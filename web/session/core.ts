@@ -1,4 +1,4 @@
-import { ask, write } from "./actions";
+import { abandon, ask, write } from "./actions";
 import { inputOf, type Context, type Turn } from "./input";
 import { isDirty, type Effect, type Event, type Phase, type State } from "./state";
 import { table } from "./table";
@@ -14,8 +14,8 @@ export function step<C>(s: State<C>, e: Event<C>, cx: Context<C>): [State<C>, Ef
   const n: State<C> = { ...s };
   const t: Turn<C> = { ...e, ...inputOf(s, e, cx), cx, out };
   if (e.type === "named" && n.file) n.file = { ...n.file, name: e.name };
-  if (e.type === "resume" && n.request) out.push({ do: "abort", id: n.request.id });
-  if (e.type === "resume" || t.answer) n.request = null;
+  if (t.answer) n.request = null;
+  if (e.type === "resume") abandon(n, t);
   const [then, to] = (t.input && table[s.phase][t.input]) || [];
   if (to) n.phase = to;
   then?.(n, t);
@@ -48,7 +48,7 @@ function readOn<C>(n: State<C>, t: Turn<C>): void {
   if (n.wantDiscard && editable(n.phase)) {
     n.wantDiscard = false;
     ask(n, t, "discard");
-  } else if (n.wantRead && (n.phase === "clean" || n.phase === "dirty")) {
+  } else if (n.wantRead && /^(clean|dirty)$/.test(n.phase)) {
     n.wantRead = false;
     ask(n, t, "refresh");
   }

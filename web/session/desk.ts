@@ -66,7 +66,7 @@ export const Desk = {
       const held = await hold(env, writer);
       // Another tab has the name now, a copy of this one: a page that is loaded anew takes another one.
       if (!held && locks) return env.reload();
-      if (held) release = held;
+      release = held ?? release;
       tell("resume");
       hint?.(true);
     });
@@ -93,7 +93,7 @@ export const Desk = {
         all.add(kind);
         const s = known.get(file) ?? sessionOf(desk, file, kind);
         known.set(file, s);
-        if (s.kind !== kind) throw new Error("the document is open as another kind");
+        if (s.kind !== kind) throw new Error("it is open as another kind");
         return s.open();
       },
     };

@@ -1,4 +1,4 @@
-/** Versioned document sessions: see docs/session-guide.md. What not every application needs is in modules of their own: kinds/, files, hints, kept and siblings. */
+/** Versioned document sessions: see docs/session-guide.md. What not every application needs is in modules beside it: kinds/, files, hints, kept and siblings. */
 export { Desk, type DeskConfig } from "./desk";
 export type { Hints } from "./hints";
 export type { Slot } from "./drafts";

@@ -98,28 +98,20 @@ function ofAnswer<C>(s: State<C>, a: Answer, cx: Context<C>): Facts<C> {
         if (same(cx.kind, read.content, s.local as C)) return "theirsSame";
         return s.mine.includes(read.file.rev) ? "theirsOwn" : "theirs";
       default:
-        return read && !tooLate(s) && read.file.version >= ((met ?? s.base)?.version ?? 0) ? "discarded" : "discardEnded";
+        return read && !tooLate(s) && read.file.version >= (met ?? s.base!).version ? "discarded" : "discardEnded";
     }
   };
   return { ...read, input: input() };
 }
 
 function ofSave<C>(s: State<C>, a: Answer, cx: Context<C>): Facts<C> {
-  switch (a.is) {
-    case "ok": {
-      const { saveId, seq, expectedVersion } = s.inflight!;
-      const { file, currentVersion: current, ...data } = (a.data ?? {}) as { file?: FileInfo; saveId?: string; currentVersion?: number };
-      // Each save makes the version after its base. Anything else is no answer to this request.
-      const mine = data.saveId === saveId && file?.id === cx.file && file.version === expectedVersion + 1 && file.rev === saveId && isVersion(current);
-      return { file, current, input: !mine ? "lost" : s.seq === seq ? "saved" : "savedMore" };
-    }
-    case "conflict":
-      return { input: s.mine.includes(a.current!.saveId) ? "ownConflict" : "conflict", file: a.current as Version as FileInfo };
-    case "unknown":
-      return { input: "lost" };
-    default:
-      return { input: a.is };
-  }
+  if (a.is === "conflict") return { input: s.mine.includes(a.current!.saveId) ? "ownConflict" : "conflict", file: a.current as Version as FileInfo };
+  if (a.is !== "ok") return { input: a.is === "unknown" ? "lost" : a.is };
+  const { saveId, seq, expectedVersion } = s.inflight!;
+  const { file, currentVersion: current, ...data } = (a.data ?? {}) as { file?: FileInfo; saveId?: string; currentVersion?: number };
+  // Each save makes the version after its base. Anything else is no answer to this request.
+  const mine = data.saveId === saveId && file?.id === cx.file && file.version === expectedVersion + 1 && file.rev === saveId && isVersion(current);
+  return { file, current, input: !mine ? "lost" : s.seq === seq ? "saved" : "savedMore" };
 }
 
 function readFile<C>({ data }: Answer, cx: Context<C>): { file: FileInfo; content: C } | undefined {
@@ -143,7 +135,7 @@ function fits<C>(d: Draft<C> | null | undefined, file: FileInfo, content: C, cx:
 function ofProbe<C>(s: State<C>, a: Answer): Facts<C> {
   const { inflight, seq } = s.draft!;
   const { version: committed } = (a.data ?? {}) as { version?: number };
-  if (a.is !== "unknown" && !isVersion(committed)) return { input: "loadFailed" };
+  if (a.is !== "unknown" && committed !== inflight!.expectedVersion + 1) return { input: "loadFailed" };
   // Committed, and others have saved since.
   return { file: s.file!, content: s.base!.content, committed, input: committed && inflight!.seq === seq ? "loaded" : "draftConflicts" };
 }

@@ -31,9 +31,8 @@ const meaning: Record<string, Answer["is"]> = {
  * body is an unknown outcome, whatever its status says.
  */
 export function judge({ status, type, body, retryAfter }: Reply): Answer {
-  if (status === 204) return { is: "ok" };
   const json: any = /^application\/json\s*(;|$)/i.test(type ?? "") ? attempt(() => JSON.parse(body ?? "")) : null;
-  if (status >= 200 && status < 300 && json?.data !== undefined) return { is: "ok", data: json.data };
+  if (status === 204 || (status >= 200 && status < 300 && json?.data !== undefined)) return { is: "ok", data: json?.data };
   const { code, message, fields, current } = json?.error ?? {};
   let is = meaning[status + " " + code] ?? meaning[status] ?? (status < 400 || status >= 500 ? "lost" : "rejected");
   if (is === "conflict" && !(isVersion(current?.version) && typeof current.rev === "string" && typeof current.saveId === "string")) is = "rejected";

@@ -156,9 +156,16 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
     return before.phase === "conflict" && s.phase === "saving";
   };
 
-  // Without views and without work it is let go.
+  const stop = (): void => {
+    timers.forEach((timer) => window.clearTimeout(timer));
+    timers.clear();
+  };
+
+  // Without views and without work it is let go, and asks for nothing more.
   const leave = (): void => {
-    if (views <= 0 && !isDirty(s) && s.phase !== "saving" && desk.known.get(id) === session) desk.known.delete(id);
+    if (views > 0 || isDirty(s) || s.phase === "saving") return;
+    stop();
+    if (desk.known.get(id) === session) desk.known.delete(id);
   };
 
   const dispatch = (e: Event<C>): void => {
@@ -177,7 +184,13 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
     }
     if (s === before) return;
     shown = undefined;
-    for (const f of [...listeners]) f(state());
+    for (const f of [...listeners]) {
+      try {
+        f(state());
+      } catch (e) {
+        void Promise.reject(e); // a view that fails is told of, and stops nobody else
+      }
+    }
     leave();
   };
 
@@ -190,8 +203,7 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
       case "set":
         return set(e.timer, e.timer === "retry" ? e.after! * 1000 + backoff(e.failures!, env.random()) : delays[e.timer] * (e.timer === "draft" ? pace : 1));
       case "stop":
-        timers.forEach((id) => window.clearTimeout(id));
-        return timers.clear();
+        return stop();
       case "write": {
         const outcome = drafts.write(e.draft);
         // A large document's slot is written less often: typing goes before.

@@ -5,36 +5,14 @@ import { markdown } from "../kinds/markdown";
 import { delays } from "../session";
 import type { Draft } from "../types";
 import { claim, hold, live } from "../writer";
+import { locksOf, Store } from "./browser";
 import { is, ok, test } from "./check";
-
-class Store {
-  [key: string]: unknown;
-  static full = false;
-  getItem(k: string): string | null {
-    return Object.prototype.hasOwnProperty.call(this, k) ? (this[k] as string) : null;
-  }
-  setItem(k: string, v: string): void {
-    if (Store.full) throw new Error("QuotaExceededError");
-    this[k] = v;
-  }
-  removeItem(k: string): void {
-    delete this[k];
-  }
-}
 
 /** A browser of which only what is asked for is there. */
 function fake(locked: Set<string> | null, tab: Store | null = new Store(), local: Store | null = new Store()): Environment {
   let n = 0;
-  const locks = locked && {
-    request(name: string, _o: object, f: (lock: object | null) => unknown) {
-      if (locked.has(name)) return Promise.resolve(f(null));
-      locked.add(name);
-      return Promise.resolve(f({ name })).then(() => void locked.delete(name));
-    },
-    query: () => Promise.resolve({ held: [...locked].map((name) => ({ name })) }),
-  };
   return {
-    fetch: () => Promise.reject(new Error("none")), local, tab, database: null, locks, channel: null,
+    fetch: () => Promise.reject(new Error("none")), local, tab, database: null, locks: locked && locksOf(locked), channel: null,
     window: { addEventListener() {}, setTimeout: () => 0, clearTimeout() {} },
     id: () => "minted" + Math.random().toString(36).slice(2, 6) + ++n, random: () => 0, now: () => "now", reload() {},
   } as unknown as Environment;
@@ -146,13 +124,6 @@ test("27 keepalive only below 60,000 bytes, and 30 never a redirect", async () =
   env.fetch = (_u, o) => {
     seen.push(o!);
     return Promise.reject(new Error("offline"));
-  };
-  (globalThis as any).AbortController ??= class {
-    signal = {};
-    abort() {}
-  };
-  (globalThis as any).TextEncoder ??= class {
-    encode = (s: string) => ({ length: unescape(encodeURIComponent(s)).length });
   };
   const http = httpOf(env, "ä/b");
   is((await http.send("PUT", "files/x", "s", true)).is, "lost");

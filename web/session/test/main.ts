@@ -3,6 +3,8 @@ import "./conflict.test";
 import "./drafts.test";
 import "./judge.test";
 import "./adapters.test";
+import "./siblings.test";
+import "./page.test";
 export { all } from "./check";
 export { table } from "../table";
 export { live } from "./random";
