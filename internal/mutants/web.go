@@ -55,6 +55,8 @@ var webMutants = []mutant{
 	{"session: a tab that lives is adopted", one(webKept, "desk.env.locks && !release) return", "desk.env.locks && !desk) return"), webPkg, webBehaviour},
 	{"session: what was listed is adopted", one(webSiblings, "(await drafts.all(session.id)).find((s) => s.key === sibling.key)?.draft", "sibling.draft"), webPkg, webBehaviour},
 	{"session: a sibling's slot goes before this one has its work", one(webSiblings, "if (sure && holds(session, draft))", "if (sure)"), webPkg, webBehaviour},
+	{"session: the earlier of two copies counts", one(webDrafts, "x.base.version > y.base.version || ", "x.savedAt > y.savedAt || "), webPkg, webBehaviour},
+	{"session: a database that hangs stops all", one(webDrafts, "await Promise.race([mirror.all(from), late])", "await mirror.all(from)"), webPkg, webBehaviour},
 	{"session: a draft is of any content", one(webDrafts, "const content = read(d?.content);", "const content = d?.content;"), webPkg, webBehaviour},
 	{"session: another kind's work is written over", one(webSession, "own()!.draft?.type !== kind.type", "own()!.unreadable"), webPkg, webBehaviour},
 	{"session: a view's mistake stops all", one(webSession, "void Promise.reject(e); //", "throw e; //"), webPkg, webBehaviour},

@@ -5,6 +5,7 @@ import "./judge.test";
 import "./adapters.test";
 import "./siblings.test";
 import "./page.test";
+import "./mirror.test";
 export { all } from "./check";
 export { table } from "../table";
 export { live } from "./random";
