@@ -53,8 +53,9 @@ var webMutants = []mutant{
 	// The adapters.
 	{"session: no lock of the writer", one(webWriter, "? await hold(env, writer) : null", "? ((await hold(env, writer)) ?? (() => undefined)) : null"), webPkg, webBehaviour},
 	{"session: a tab that lives is adopted", one(webKept, "desk.env.locks && !release) return", "desk.env.locks && !desk) return"), webPkg, webBehaviour},
-	{"session: what was listed is adopted", one(webSiblings, "(await drafts.all(session.id)).find((s) => s.key === sibling.key)?.draft", "sibling.draft"), webPkg, webBehaviour},
-	{"session: a sibling's slot goes before this one has its work", one(webSiblings, "if (sure && holds(session, draft))", "if (sure)"), webPkg, webBehaviour},
+	{"session: what was listed is adopted", one(webSiblings, "(await found(desk, sibling))?.draft", "sibling.draft"), webPkg, webBehaviour},
+	{"session: what was not seen is discarded", one(webKept, "?.text === slot.text;", "?.key === slot.key;"), webPkg, webBehaviour},
+	{"session: a sibling's slot goes before this one has its work", one(webSiblings, "if (desk.env.locks && holds(session, draft))", "if (desk.env.locks)"), webPkg, webBehaviour},
 	{"session: the earlier of two copies counts", one(webDrafts, "x.base.version > y.base.version || ", "x.savedAt > y.savedAt || "), webPkg, webBehaviour},
 	{"session: a database that hangs stops all", one(webDrafts, "await Promise.race([mirror.all(from), late])", "await mirror.all(from)"), webPkg, webBehaviour},
 	{"session: a draft is of any content", one(webDrafts, "const content = read(d?.content);", "const content = d?.content;"), webPkg, webBehaviour},

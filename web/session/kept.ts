@@ -15,27 +15,34 @@ export async function kept(desk: Desk, file?: string): Promise<Kept[]> {
   return (await desk.drafts.all(file)).map((s) => ({ ...s, open: isOwn(desk, s) ? isHere(desk, s) : alive(s.writer) }));
 }
 
+/** What is in a slot by now: it may have been written again, or taken, since it was listed. */
+export const found = async (desk: Desk, slot: Slot): Promise<Slot | undefined> => (await desk.drafts.all(slot.file)).find((s) => s.key === slot.key);
+
 const isOwn = (desk: Desk, slot: Slot): boolean => tabOf(slot.writer) === desk.writer;
 const isHere = (desk: Desk, slot: Slot): boolean => desk.known.get(slot.file)?.slotKey === slot.key;
 
 /**
- * Does something to a slot while its tab cannot come back to it. sure is false where there are no locks: then nobody
- * can know. False: a session works on it, and nothing was done.
+ * Does something to a slot while its tab cannot come back to it, and returns what that says. False: a session works on
+ * it, and nothing was done. Where there are no locks nobody can know.
  */
-export async function alone(desk: Desk, slot: Slot, what: (sure: boolean) => void | Promise<void>): Promise<boolean> {
+export async function alone(desk: Desk, slot: Slot, what: () => Promise<boolean>): Promise<boolean> {
   const own = isOwn(desk, slot); // this tab has its lock already
   const release = own ? null : await hold(desk.env, slot.writer);
   if (own ? isHere(desk, slot) : desk.env.locks && !release) return false;
   try {
-    await what(own || release !== null);
-    return true;
+    return await what();
   } finally {
     release?.();
   }
 }
 
-/** Deletes unsaved work that no session works on. False: one does. */
-export const forget = (desk: Desk, slot: Slot): Promise<boolean> => alone(desk, slot, () => desk.drafts.drop(slot.key));
+/** Deletes unsaved work, if it still is what was listed and no session works on it. Otherwise false. */
+export const forget = (desk: Desk, slot: Slot): Promise<boolean> =>
+  alone(desk, slot, async () => {
+    const same = (await found(desk, slot))?.text === slot.text;
+    if (same) desk.drafts.drop(slot.key);
+    return same;
+  });
 
 /**
  * Before the user signs out: saves what can be saved, and asks about what is left on this device. ask returns whether

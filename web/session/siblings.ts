@@ -2,7 +2,7 @@
 import { textOf } from "./content";
 import type { Slot } from "./drafts";
 import { same } from "./input";
-import { alone, kept, type Kept } from "./kept";
+import { alone, forget, found, kept, type Kept } from "./kept";
 import type { Session } from "./session";
 import type { Draft } from "./types";
 
@@ -16,38 +16,33 @@ export async function siblings<C>(session: Session<C>): Promise<Sibling<C>[]> {
   const out: Sibling<C>[] = [];
   for (const slot of (await kept(desk, id)) as Sibling<C>[]) {
     if (slot.key === session.slotKey) continue;
-    if (slot.draft && slot.open === false && (await settled(session, slot.draft))) desk.drafts.drop(slot.key);
-    else out.push(slot);
+    const gone = slot.draft && slot.open === false && (await settled(session, slot.draft)) && (await forget(desk, slot));
+    if (!gone) out.push(slot);
   }
   return out;
 }
 
 /**
- * Takes over a sibling's work: it becomes unsaved work of this tab, on its own base, and its slot is deleted once this
- * one is there. It throws when there is unsaved work here, or when the sibling's tab lives.
+ * Takes over a sibling's work, as it is by now: it becomes unsaved work of this tab, on its own base, and its slot is
+ * deleted once this one is there. It throws when there is unsaved work here, or when the sibling's tab lives.
  */
 export async function adopt<C>(session: Session<C>, sibling: Slot): Promise<void> {
-  const { drafts } = session.desk;
-  await untouched(session, sibling, async (sure) => {
-    // It may have been written again, or taken by another tab, since it was listed.
-    const draft = (await drafts.all(session.id)).find((s) => s.key === sibling.key)?.draft as Draft<C> | undefined;
+  const { desk } = session;
+  const done = await alone(desk, sibling, async () => {
+    const draft = (await found(desk, sibling))?.draft as Draft<C> | undefined;
     if (!draft) throw new Error("this draft cannot be read here, or is gone");
     if (session.state().phase !== "clean") throw new Error("save or discard what is here first");
     session.dispatch({ type: "adopt", draft });
-    if (sure && holds(session, draft)) drafts.drop(sibling.key);
+    if (desk.env.locks && holds(session, draft)) desk.drafts.drop(sibling.key);
+    return true;
   });
+  if (!done) throw new Error("it is open in another tab");
 }
 
-/** Deletes a sibling's work. It throws when its tab lives, or when nobody can know. */
-export async function discardSibling<C>(session: Session<C>, sibling: Slot): Promise<void> {
-  await untouched(session, sibling, (sure) => {
-    if (!sure) throw new Error("whether its tab is open cannot be known here");
-    session.desk.drafts.drop(sibling.key);
-  });
-}
-
-async function untouched<C>({ desk }: Session<C>, sibling: Slot, what: (sure: boolean) => void | Promise<void>): Promise<void> {
-  if (!(await alone(desk, sibling, what))) throw new Error("it is open in another tab");
+/** Deletes a sibling's work. It throws when its tab lives or nobody can know, and when there is other work by now. */
+export async function discardSibling<C>({ desk }: Session<C>, sibling: Slot): Promise<void> {
+  if (!desk.env.locks) throw new Error("whether its tab is open cannot be known here");
+  if (!(await forget(desk, sibling))) throw new Error("it is open in another tab, or has changed");
 }
 
 // The own slot has what was adopted from another one. The hash is the quick way to see that it has not.

@@ -79,6 +79,19 @@ test("18 what a sibling wrote since it was listed is what is adopted", async () 
   is([s.state().content, slots(b)], [{ text: "work and more" }, ["work and more"]]);
 });
 
+test("17 what a sibling wrote since it was listed is not discarded with what was seen", async () => {
+  const b = browser();
+  const tab = new Store();
+  await leftBehind(b, "work", tab);
+  const [s, p] = await session(b);
+  const [listed] = await siblings(s);
+  await leftBehind(b, "work and more", tab);
+  await rejects(discardSibling(s, listed), "it has changed");
+  is([await forget(p.desk, listed), slots(b)], [false, ["work and more"]]);
+  await discardSibling(s, (await siblings(s))[0]);
+  is(slots(b), []);
+});
+
 test("18 adopting while there is unsaved work is refused", async () => {
   const b = browser();
   await leftBehind(b, "work");
