@@ -5,7 +5,7 @@ import { table } from "./table";
 
 /**
  * The session's core: what an event does to a state, and what is to be done outside. It has no clock, no storage, no
- * network and no chance in it, and leaves the state that it is given as it was.
+ * network and no chance in it, and leaves the state that it is given as it was. What changes nothing gives back the same one.
  */
 export function step<C>(s: State<C>, e: Event<C>, cx: Context<C>): [State<C>, Effect<C>[]] {
   // The answer to something that nobody waits for any more.
@@ -21,7 +21,8 @@ export function step<C>(s: State<C>, e: Event<C>, cx: Context<C>): [State<C>, Ef
   then?.(n, t);
   keepDraft(n, e, t);
   readOn(n, t);
-  return [n, out];
+  const changed = (Object.keys(n) as (keyof State<C>)[]).some((k) => n[k] !== s[k]);
+  return [changed ? n : s, out];
 }
 
 export const editable = (p: Phase): boolean => !/^(loading|unavailable|closed)$/.test(p);

@@ -4,8 +4,8 @@ import { Desk } from "../desk";
 import type { Environment } from "../environment";
 import type { Session } from "../session";
 import type { Kind } from "../types";
-import { noReply, type Server } from "./world";
 import type { Reply } from "../judge";
+import type { Server } from "./world";
 
 export class Store {
   [key: string]: unknown;
@@ -24,29 +24,71 @@ export class Store {
 
 const global = globalThis as any;
 global.AbortController ??= class {
-  signal = {};
-  abort() {}
+  signal: { stop?: () => void } = {};
+  abort() {
+    this.signal.stop?.();
+  }
 };
+global.IDBKeyRange ??= { bound: (from: string, to: string) => ({ from, to }) };
 global.TextEncoder ??= class {
   encode = (s: string) => ({ length: unescape(encodeURIComponent(s)).length });
 };
 
-export function locksOf(locked: Set<string>): LockManager {
+/** The locks of a browser, as one of its pages has them. */
+export function locksOf(locked: Set<string>, own = new Set<string>()): LockManager {
   return {
     request(name: string, _o: object, f: (lock: object | null) => unknown) {
       if (locked.has(name)) return Promise.resolve(f(null));
       locked.add(name);
-      return Promise.resolve(f({ name })).then(() => void locked.delete(name));
+      own.add(name);
+      return Promise.resolve(f({ name })).then(() => {
+        if (own.delete(name)) locked.delete(name);
+      });
     },
     query: () => Promise.resolve({ held: [...locked].map((name) => ({ name })) }),
   } as unknown as LockManager;
 }
 
+/** A database of one store. It can be one that fails, or one that never answers. */
+export class Database {
+  slots = new Map<string, unknown>();
+  behaviour: "works" | "fails" | "hangs" = "works";
+  modes: string[] = [];
+  private soon(o: any, event: string): void {
+    if (this.behaviour !== "hangs") void Promise.resolve().then(() => o[event]?.({}));
+  }
+  factory(): IDBFactory {
+    const objectStore = () => ({
+      put: (value: unknown, key: string) => this.slots.set(key, value),
+      delete: (key: string) => this.slots.delete(key),
+      getAll: ({ from, to }: { from: string; to: string }) => ({ result: [...this.slots].filter(([k]) => k >= from && k <= to).map(([, v]) => v) }),
+    });
+    const result = {
+      close() {},
+      createObjectStore() {},
+      transaction: (_: string, mode: string, o: { durability: string }) => {
+        this.modes.push(mode + " " + o.durability);
+        const tx = { objectStore };
+        this.soon(tx, this.behaviour === "fails" ? "onabort" : "oncomplete");
+        return tx;
+      },
+    };
+    return {
+      open: () => {
+        const open = { result };
+        this.soon(open, this.behaviour === "fails" ? "onerror" : "onsuccess");
+        return open;
+      },
+    } as unknown as IDBFactory;
+  }
+}
+
 export class Browser {
   local = new Store();
   locked = new Set<string>();
+  database = new Database();
   /** What the network makes of a request; null: nobody answers. */
-  network: (method: string, path: string, body: string) => Reply | null = (method, path, body) => this.serve(method, path, body);
+  network: (method: string, path: string, body: string, page: Page) => Reply | null | Promise<Reply | null> = (method, path, body) => this.serve(method, path, body);
   asked: string[] = [];
   private ids = 0;
   constructor(public server: Server) {}
@@ -72,6 +114,7 @@ export class Page {
   reloads = 0;
   private listeners = new Map<string, ((e: any) => void)[]>();
   private count = 0;
+  private own = new Set<string>();
   constructor(
     public browser: Browser,
     public tab: Store,
@@ -80,14 +123,17 @@ export class Page {
   environment(prefix: string): Environment {
     const { browser } = this;
     return {
-      fetch: (url: string, init: RequestInit) => {
-        const path = url.replace("/api/desk/", "");
-        browser.asked.push(init.method + " " + path);
-        const r = browser.network(init.method!, path, init.body as string);
-        if (!r || r === noReply) return Promise.reject(new Error("no answer"));
-        return Promise.resolve({ status: r.status, headers: { get: (name: string) => (name === "Content-Type" ? r.type : null) }, text: () => Promise.resolve(r.body ?? "") });
-      },
-      local: browser.local, tab: this.tab, database: null, locks: locksOf(browser.locked), channel: null,
+      fetch: (url: string, init: RequestInit) =>
+        new Promise((done, fail) => {
+          const path = url.replace("/api/desk/", "");
+          browser.asked.push(init.method + " " + path);
+          (init.signal as { stop?: () => void }).stop = () => fail(new Error("aborted"));
+          void Promise.resolve(browser.network(init.method!, path, init.body as string, this)).then((r) => {
+            if (!r?.status) return fail(new Error("no answer"));
+            done({ status: r.status, headers: { get: (name: string) => (name === "Content-Type" ? r.type : null) }, text: () => Promise.resolve(r.body ?? "") });
+          });
+        }),
+      local: browser.local, tab: this.tab, database: browser.database.factory(), locks: locksOf(browser.locked, this.own), channel: null,
       window: {
         addEventListener: (type: string, f: (e: any) => void) => void this.listeners.set(type, [...(this.listeners.get(type) ?? []), f]),
         setTimeout: (f: () => void) => (this.timers.set(++this.count, f), this.count),
@@ -115,7 +161,8 @@ export class Page {
   }
   /** The tab is gone, and its locks with it. What it had under way is not heard of any more. */
   async gone(): Promise<void> {
-    this.browser.locked.delete("weir.writer/" + this.desk.writer);
+    for (const name of this.own) this.browser.locked.delete(name);
+    this.own.clear();
     this.timers.clear();
     this.listeners.clear();
   }

@@ -9,3 +9,4 @@ import "./mirror.test";
 export { all } from "./check";
 export { table } from "../table";
 export { live } from "./random";
+export { tabs } from "./lives";

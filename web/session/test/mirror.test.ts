@@ -3,44 +3,8 @@ import { draftsOf, type Drafts } from "../drafts";
 import type { Environment } from "../environment";
 import { markdown } from "../kinds/markdown";
 import type { Draft } from "../types";
-import { Store } from "./browser";
+import { Database, Store } from "./browser";
 import { is, ok, test } from "./check";
-
-(globalThis as any).IDBKeyRange ??= { bound: (from: string, to: string) => ({ from, to }) };
-
-/** A database of one store. It can be one that fails, or one that never answers. */
-class Database {
-  slots = new Map<string, unknown>();
-  behaviour: "works" | "fails" | "hangs" = "works";
-  modes: string[] = [];
-  private soon(o: any, event: string): void {
-    if (this.behaviour !== "hangs") void Promise.resolve().then(() => o[event]?.({}));
-  }
-  factory(): IDBFactory {
-    const objectStore = () => ({
-      put: (value: unknown, key: string) => this.slots.set(key, value),
-      delete: (key: string) => this.slots.delete(key),
-      getAll: ({ from, to }: { from: string; to: string }) => ({ result: [...this.slots].filter(([k]) => k >= from && k <= to).map(([, v]) => v) }),
-    });
-    const result = {
-      close() {},
-      createObjectStore() {},
-      transaction: (_: string, mode: string, o: { durability: string }) => {
-        this.modes.push(mode + " " + o.durability);
-        const tx = { objectStore };
-        this.soon(tx, this.behaviour === "fails" ? "onabort" : "oncomplete");
-        return tx;
-      },
-    };
-    return {
-      open: () => {
-        const open = { result };
-        this.soon(open, this.behaviour === "fails" ? "onerror" : "onsuccess");
-        return open;
-      },
-    } as unknown as IDBFactory;
-  }
-}
 
 class Device {
   local = new Store();

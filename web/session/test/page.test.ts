@@ -193,3 +193,21 @@ test("01 what was committed, and whose retry a proxy then refused, is no conflic
   await s.flush();
   is([s.state().phase, b.server.content, b.server.version], ["clean", { text: "two and more" }, 3]);
 });
+
+test("13 a flush waits for a discard that is under way, and for what is edited meanwhile", async () => {
+  for (const edited of [false, true]) {
+    const b = browser();
+    const p = await b.tab([markdown]);
+    const s = await p.open(markdown);
+    s.edit({ text: "mine" });
+    let answer!: () => void;
+    b.network = (method, path, body) => (method === "GET" ? new Promise((done) => (answer = () => done(b.serve(method, path, body)))) : b.serve(method, path, body));
+    const discarded = s.discardAndReload();
+    const flushed = s.flush();
+    await quiet();
+    is([s.state().phase, b.server.puts.length], ["dirty", 0]);
+    if (edited) s.edit({ text: "after all" });
+    answer();
+    is([await discarded, await flushed, b.server.content], [!edited, true, { text: edited ? "after all" : "one" }]);
+  }
+});

@@ -14,7 +14,7 @@ async function leftBehind(b: Browser, text: string, tab = new Store()): Promise<
   const p = await b.tab([markdown], tab);
   const s = await p.open(markdown);
   const { network } = b;
-  b.network = (method, path, body) => (method === "PUT" ? null : network(method, path, body));
+  b.network = (method, path, body) => (method === "PUT" ? null : network(method, path, body, p));
   s.edit({ text });
   await p.happens("pagehide");
   b.network = network;
