@@ -40,12 +40,18 @@ class Life {
   /** What a promise would have kept to itself. */
   wrong?: string;
 
-  constructor(private r: () => number) {
+  constructor(
+    private r: () => number,
+    private seen: Record<string, number>,
+  ) {
     this.b.network = (method, path, body, page) => this.hear(method, path, body, page);
   }
 
   fail(what: string): never {
     throw new Error(what + "\n" + this.trace.slice(-40).join("\n"));
+  }
+  count(what: string): void {
+    this.seen[what] = (this.seen[what] ?? 0) + 1;
   }
   pick<T>(list: T[]): T | undefined {
     return list[Math.floor(this.r() * list.length)];
@@ -131,26 +137,37 @@ class Life {
   async resolve(t: Tab): Promise<void> {
     const v = t.session.state();
     if (v.phase !== "conflict" || v.theirs?.content === undefined) return;
-    if (v.canRebase) return void (await t.session.rebase());
+    if (v.canRebase) {
+      if (await t.session.rebase()) this.count("merged");
+      return;
+    }
     // The base's content is not known: nothing is left out.
     const { content: theirs } = v.theirs;
     t.session.edit((now) => mergeRecords({ attributes: {} }, now, theirs).content);
-    t.session.keepMine();
+    if (t.session.keepMine()) this.count("kept mine");
   }
 
   async recover(t: Tab): Promise<void> {
     const s = t.session;
     const one = this.pick(await siblings(s));
     if (!one || one.unreadable) return;
-    if (this.r() < 0.8) return adopt(s, one);
+    if (this.r() < 0.8) {
+      await adopt(s, one);
+      return this.count("adopted");
+    }
     await discardSibling(s, one);
     this.giveUp(one.draft!.content);
+    this.count("discarded a sibling");
   }
 
   async one(): Promise<void> {
     const t = this.pick(this.tabs);
     const r = this.r();
-    const act = (what: string) => this.trace.push(what + (t ? " " + t.page.desk.writer + " " + t.session.state().phase : ""));
+    const act = (what: string) => {
+      this.trace.push(what + (t ? " " + t.page.desk.writer + " " + t.session.state().phase : ""));
+      this.count(what);
+      if (t) this.count("in " + t.session.state().phase);
+    };
     const unwatched = (p: Promise<unknown>) => void p.catch((e: Error) => this.trace.push("refused: " + e.message));
     if (!t || (r < 0.03 && this.tabs.length < 5)) {
       act("open");
@@ -159,9 +176,8 @@ class Life {
     }
     if (r < 0.05 && this.tabs.length < 5) return act("duplicate"), this.open(Object.assign(new Store(), t.page.tab));
     if (r < 0.08) return act("kill"), this.kill(t);
-    if (r < 0.3) {
-      const w = this.pick(this.wires);
-      if (!w) return;
+    if (this.wires.length > 0 && this.r() < 0.4) {
+      const w = this.pick(this.wires)!;
       this.wires.splice(this.wires.indexOf(w), 1);
       const asleep = !this.tabs.some((x) => x.page === w.page && !x.asleep);
       this.trace.push("answer " + w.method + " " + w.page.desk.writer);
@@ -169,23 +185,25 @@ class Life {
       if (this.r() < 0.5) this.b.serve(w.method, w.path, w.body);
       return;
     }
-    if (r < 0.33) return void this.b.server.commit("tool-" + ++this.edits, { attributes: { ...this.b.server.content.attributes, ["k" + this.edits]: 1 } });
-    if (r < 0.335) return void (this.b.server.deleted = !this.b.server.deleted);
-    if (r < 0.35) return void (Store.full = !Store.full);
-    if (r < 0.355) return this.powerCut();
+    if (r < 0.12) return void this.b.server.commit("tool-" + ++this.edits, { attributes: { ...this.b.server.content.attributes, ["k" + this.edits]: 1 } });
+    if (r < 0.125) return void (this.b.server.deleted = !this.b.server.deleted);
+    if (r < 0.14) return void (Store.full = !Store.full);
+    if (r < 0.143) return this.powerCut();
     if (t.asleep) {
       if (r < 0.7) return;
       act("wake");
       t.asleep = false;
       await t.page.happens("pageshow", { persisted: true });
-      if (t.page.reloads === 0) return;
+      if (t.page.reloads === 0) return this.count("woke");
+      this.count("woke without its name");
       const { tab } = t.page;
       await this.kill(t);
       this.closed.splice(this.closed.indexOf(tab), 1);
       return this.open(tab);
     }
-    if (r < 0.55) return act("edit"), this.edit(t);
-    if (r < 0.72) {
+    if (t.session.state().phase === "unavailable" && this.r() < 0.3) return act("retry"), t.session.retry();
+    if (r < 0.45) return act("edit"), this.edit(t);
+    if (r < 0.62) {
       const due = this.pick([...t.page.timers.keys()]);
       if (due === undefined) return;
       act("timer");
@@ -193,8 +211,8 @@ class Life {
       t.page.timers.delete(due);
       return f();
     }
-    if (r < 0.75) return act("resolve"), unwatched(this.resolve(t));
-    if (r < 0.8) return act("recover"), unwatched(this.recover(t));
+    if (r < 0.7) return act("resolve"), unwatched(this.resolve(t));
+    if (r < 0.78) return act("recover"), unwatched(this.recover(t));
     if (r < 0.83) return act("flush"), unwatched(t.session.flush());
     if (r < 0.86) return act("retry"), t.session.retry();
     if (r < 0.88) return act("online"), t.page.happens("online");
@@ -208,16 +226,22 @@ class Life {
     if (r < 0.93) {
       act("discard");
       const { content } = t.session.state();
-      return unwatched(t.session.discardAndReload().then((done) => done && this.giveUp(content, t.session.state().content)));
+      return unwatched(
+        t.session.discardAndReload().then((done) => {
+          if (!done) return;
+          this.giveUp(content, t.session.state().content);
+          this.count("discarded");
+        }),
+      );
     }
-    if (r < 0.94) return act("restore"), t.session.restore();
-    if (r < 0.945 && t.session.state().phase === "orphaned") {
+    if (r < 0.95 && t.session.state().phase === "orphaned") {
+      if (this.r() < 0.5) return act("restore"), t.session.restore();
       act("forget");
       this.giveUp(t.session.state().content);
       t.session.forget();
       return this.kill(t);
     }
-    if (r < 0.95) {
+    if (r < 0.96) {
       act("slots are cleared");
       for (const key of Object.keys(this.b.local)) if (this.tabs.some((x) => !x.asleep && x.session.slotKey === key)) this.b.local.removeItem(key);
     }
@@ -225,6 +249,7 @@ class Life {
 
   /** All pages are gone at once, and localStorage is what was on the disk. */
   async powerCut(): Promise<void> {
+    this.count("power cut");
     this.trace.push("power cut");
     for (const t of [...this.tabs]) await this.kill(t);
     this.closed = [];
@@ -286,11 +311,12 @@ class Life {
   }
 }
 
-/** Lives through this many steps. */
-export async function tabs(seed: number, steps: number): Promise<number> {
+/** Lives through this many steps, and returns how often what was seen. */
+export async function tabs(seed: number, steps: number): Promise<Record<string, number>> {
+  const seen: Record<string, number> = {};
   let lives = 0;
   for (let done = 0; done < steps; done += 200, lives++) {
-    const life = new Life(random(seed + lives));
+    const life = new Life(random(seed + lives), seen);
     Store.full = false;
     try {
       for (let i = 0; i < 200; i++) await life.step();
@@ -300,5 +326,5 @@ export async function tabs(seed: number, steps: number): Promise<number> {
       throw new Error("seed " + (seed + lives) + ": " + (e as Error).message + " " + ((e as Error).stack ?? "").split("\n").slice(0, 6).join("\n"));
     }
   }
-  return lives;
+  return seen;
 }
