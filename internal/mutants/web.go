@@ -40,6 +40,7 @@ var webMutants = []mutant{
 	{"session: any resolution is taken", one(webInput, `theirs && isAt(theirs, e.theirs) ? "resolved"`, `theirs ? "resolved"`), webPkg, webBehaviour},
 	{"session: an older read is taken", one(webInput, "!read || read.file.version < s.base!.version ||", "!read ||"), webPkg, webBehaviour},
 	{"session: a slot that was cleared stays so", one(webCore, "(slotLost|resume)", "(resume)"), webPkg, webBehaviour},
+	{"session: what changes nothing is a change", one(webCore, "[changed ? n : s, out]", "[changed ? n : { ...s }, out]"), webPkg, webBehaviour + "/what_changes_nothing"},
 	{"session: a page that comes back trusts its slot", one(webCore, "(slotLost|resume)", "(slotLost)"), webPkg, webBehaviour},
 	{"session: a page that goes writes nothing", one(webCore, "hide|slotLost", "slotLost"), webPkg, webBehaviour},
 	{"session: an answer of another version", one(webInput, "file.version === expectedVersion + 1 && ", ""), webPkg, webBehaviour},

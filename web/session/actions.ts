@@ -107,7 +107,7 @@ export const confirm: Action = (n, t) => {
 export const backOff: Action = (n, t) => retry(n, t, t.answer!.is === "limited" ? t.answer!.after : 0);
 
 export const complain: Action = (n, t) => {
-  n.problem = t.answer!.problem ?? { code: "unreadable", message: "it is not understood here" };
+  n.problem = t.answer!.problem ?? { code: "unreadable", message: "not understood" };
 };
 
 /** The server will not take it now, whatever became of an earlier copy of it. What is saved next is another save. */

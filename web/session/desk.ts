@@ -2,6 +2,7 @@ import { draftsOf, type Drafts } from "./drafts";
 import { attempt, browser, type Environment } from "./environment";
 import type { Hints } from "./hints";
 import { httpOf, type Http } from "./http";
+import { isVersion } from "./judge";
 import { sessionOf, type Session } from "./session";
 import type { Kind } from "./types";
 import { claim, hold } from "./writer";
@@ -44,7 +45,7 @@ export const Desk = {
     const http = httpOf(env, user, base);
     let { writer, release } = await claim(env);
     const hear = (m: any): void => {
-      if (typeof m?.version === "number") known.get(m.file)?.dispatch({ type: "changed", version: m.version });
+      if (isVersion(m?.version)) known.get(m.file)?.dispatch({ type: "changed", version: m.version });
     };
     const channel = attempt(() => env.channel?.("weir.desk/" + encodeURIComponent(user)));
     if (channel) channel.onmessage = (e) => hear(e.data);

@@ -31,12 +31,12 @@ const meaning: Record<string, Answer["is"]> = {
  * body is an unknown outcome, whatever its status says.
  */
 export function judge({ status, type, body, retryAfter }: Reply): Answer {
-  const json: any = /^application\/json\s*(;|$)/i.test(type ?? "") ? attempt(() => JSON.parse(body ?? "")) : null;
+  const json: any = /^application\/json\s*(;|$)/i.test(type ?? "") ? attempt(() => JSON.parse(body!)) : null;
   if (status === 204 || (status >= 200 && status < 300 && json?.data !== undefined)) return { is: "ok", data: json?.data };
   const { code, message, fields, current } = json?.error ?? {};
   let is = meaning[status + " " + code] ?? meaning[status] ?? (status < 400 || status >= 500 ? "lost" : "rejected");
   if (is === "conflict" && !(isVersion(current?.version) && typeof current.rev === "string" && typeof current.saveId === "string")) is = "rejected";
-  return { is, current, after: seconds(retryAfter), problem: { code: String(code ?? status), message: String(message ?? (status ? "status " + status : "no answer came")), fields } };
+  return { is, current, after: seconds(retryAfter), problem: { code: String(code ?? status), message: String(message ?? (status ? "status " + status : "no answer")), fields } };
 }
 
 // A date, which Retry-After may be too, would need a clock to be trusted.
