@@ -358,6 +358,53 @@ func TestBrowser_27_APageThatGoesHasWrittenItsDraftAndTriesToSave(t *testing.T) 
 	}
 }
 
+// 27, DO-12: two documents of one page, each of which would fit. What a page may have in flight beyond its end is 64 KiB for both
+// together: one of them may be saved or not, and both are kept.
+func TestBrowser_27_TwoDocumentsThatDoNotFitTogetherAreKept(t *testing.T) {
+	s := newSite(t)
+	one, two := s.file(text("one")), s.file(text("two"))
+	b := s.tab().open(one)
+	b.run(fmt.Sprintf("window.two = await weirSession.desk.open(%q, weirSession.kind)", two))
+	b.until("two.state().phase === 'clean'")
+	b.run("weirSession.edit({text: 'a'.repeat(40_000)}); two.edit({text: 'b'.repeat(40_000)}); location.href = '/assets/weir.svg'")
+	b.until("location.pathname === '/assets/weir.svg'")
+	for id, letter := range map[desk.FileID]string{one: "a", two: "b"} {
+		want := strings.Repeat(letter, 40_000)
+		b.open(id)
+		b.until(fmt.Sprintf("weirSession.state().content.text === %q", want))
+		b.phase("clean")
+		require.Equal(t, text(want), s.stored(id))
+		require.Equal(t, int64(2), s.get(id).Version)
+	}
+	require.Empty(t, b.slots())
+}
+
+// 17, 18, 28: a page that sleeps in the back/forward cache is no tab that lives: its work is adopted, and saved. When it comes back,
+// that is no conflict: also where the browser has let it go, because its channel heard of the save, and loads it anew.
+func TestBrowser_28_APageWhoseWorkWasAdoptedMeanwhileComesBackWithoutAConflict(t *testing.T) {
+	s := newSite(t)
+	id := s.file(text("one"))
+	b := s.tab().open(id)
+	s.set(func() { s.onPut = noSave })
+	b.write("work")
+	b.kept("work")
+	b.flush()
+	b.phase("retrying") // a page with a request under way may not be kept by the browser
+	b.do(chromedp.Navigate(s.url + "/assets/weir.svg"))
+	c := s.tab().open(id)
+	c.until("document.querySelector('#siblings .adopt')")
+	s.set(func() { s.onPut = nil })
+	c.do(chromedp.Click(chromedp.CSS("#siblings .adopt")))
+	c.until("weirSession.state().version === 2 && weirSession.state().phase === 'clean'")
+	require.Empty(t, c.slots())
+	b.back()
+	b.until("window.weirSession")
+	b.until("weirSession.state().version === 2 && weirSession.state().phase === 'clean'")
+	require.Equal(t, "work", js[string](b, "document.getElementById('text').value"))
+	require.Equal(t, int64(2), s.get(id).Version)
+	require.Empty(t, b.slots())
+}
+
 // Offline and back.
 func TestBrowser_OfflineIsSaidAndTheWorkIsSavedWhenBack(t *testing.T) {
 	s := newSite(t)

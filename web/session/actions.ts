@@ -60,7 +60,7 @@ export const load: Action = (n, t) => {
 export const waitToLoad: Action = (n, t) => {
   complain(n, t);
   // Asking again would not change these.
-  if (!/^(ok|gone|forbidden)$/.test(t.answer!.is)) retry(n, t);
+  if (!/^(ok|gone|forbidden)$/.test(t.answer!.is)) backOff(n, t);
 };
 
 export const edit: Action = (n, t) => {
