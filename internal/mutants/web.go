@@ -62,6 +62,7 @@ var webMutants = []mutant{
 	{"session: a draft is of any content", one(webDrafts, "const content = read(d?.content);", "const content = d?.content;"), webPkg, webBehaviour},
 	{"session: another kind's work is written over", one(webSession, "own()!.draft?.type !== kind.type", "own()!.unreadable"), webPkg, webBehaviour},
 	{"session: a view's mistake stops all", one(webSession, "void Promise.reject(e); //", "throw e; //"), webPkg, webBehaviour},
+	{"session: a second session of one slot", one(webSession, "/^(saving|loading)$/.test(s.phase)) return", "/^(saving)$/.test(s.phase)) return"), webPkg, webBehaviour},
 	{"session: what was let go asks on", one(webSession, "    stop();\n    if (desk.known", "    if (desk.known"), webPkg, webBehaviour},
 	{"session: a later edit's slot is deleted", one(webDrafts, "later! > seq", "later! < 0"), webPkg, webBehaviour},
 	{"session: a large body is cut within a character", one(webHTTP, "end++; //", "end += 0; //"), webPkg, webBehaviour},

@@ -274,7 +274,7 @@ func TestBrowser_15_AFailedFirstLoadCannotBeEdited(t *testing.T) {
 	require.False(t, js[bool](b, "weirSession.edit({text: 'x'})"))
 	require.True(t, js[bool](b, "document.getElementById('text').closest('[inert]') !== null"))
 	s.restart()
-	b.run("document.getElementById('retry').click()")
+	b.run("document.getElementById('retry')?.click()") // it may have asked again by itself
 	b.phase("clean")
 	require.Empty(t, s.saves())
 }

@@ -157,13 +157,13 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
   };
 
   const stop = (): void => {
-    timers.forEach((timer) => window.clearTimeout(timer));
+    timers.forEach((id) => window.clearTimeout(id));
     timers.clear();
   };
 
   // Without views and without work it is let go, and asks for nothing more.
   const leave = (): void => {
-    if (views > 0 || isDirty(s) || s.phase === "saving") return;
+    if (views > 0 || isDirty(s) || /^(saving|loading)$/.test(s.phase)) return;
     stop();
     if (desk.known.get(id) === session) desk.known.delete(id);
   };

@@ -41,6 +41,30 @@ test("a document that is closed before it could be read is not asked for any mor
   is([b.asked.length, p.desk.known.size], [asked, 0]);
 });
 
+test("a document that is closed while it is read is the same one when it is opened again", async () => {
+  const b = browser();
+  const tab = new Store();
+  const before = await b.tab([markdown], tab);
+  const was = await before.open(markdown);
+  unplugged(b);
+  was.edit({ text: "work" });
+  await before.happens("pagehide");
+  await before.gone();
+  let answer!: () => void;
+  b.network = (method, path, body) => (method === "GET" ? new Promise((done) => (answer = () => done(b.serve(method, path, body)))) : b.serve(method, path, body));
+  const p = await b.tab([markdown], tab);
+  const s = await p.open(markdown);
+  s.close();
+  await quiet();
+  const t = await p.open(markdown);
+  answer();
+  await quiet();
+  is([s === t, t.state().content], [true, { text: "work" }], "one slot, one session");
+  s.close();
+  await quiet();
+  is([b.server.content, b.server.version, p.desk.known.size], [{ text: "work" }, 2, 0]);
+});
+
 test("a document that is closed with work stays until that is saved, and is then let go", async () => {
   const b = browser();
   const p = await b.tab([markdown]);
