@@ -52,7 +52,7 @@ export const Desk = {
     const hint = hints?.(env, http.base, () => [...known.keys()], hear);
 
     const each = (f: (s: Session<any>) => void) => [...known.values()].forEach(f);
-    const tell = (type: "online" | "hide" | "visible" | "resume") => each((s) => s.dispatch({ type }));
+    const tell = (type: "online" | "hide" | "visible") => each((s) => s.dispatch({ type }));
     const on = (type: string, f: (e: any) => void) => window.addEventListener(type, f);
     on("storage", ({ key }: StorageEvent) => each((s) => (key === null || key === s.slotKey) && s.dispatch({ type: "slotLost" })));
     on("online", () => tell("online"));
@@ -68,7 +68,7 @@ export const Desk = {
       // Another tab has the name now, a copy of this one: a page that is loaded anew takes another one.
       if (!held && locks) return env.reload();
       release = held ?? release;
-      tell("resume");
+      each((s) => s.resume());
       hint?.(true);
     });
     on("beforeunload", (e: Event) => {

@@ -28,6 +28,8 @@ export interface Drafts {
   drop(key: string): void;
   /** What localStorage holds now. */
   now(key: string): Slot | null;
+  /** Whether this page did not write what was found. */
+  foreign(slot: Slot): boolean;
   /** All slots of this user, or of one file, from both places: the later edit of each. */
   all(file?: string): Promise<Slot[]>;
 }
@@ -36,8 +38,8 @@ export interface Drafts {
 export function draftsOf({ local, database, window, now }: Environment, user: string, kinds: Iterable<Kind<unknown>>): Drafts {
   const mirror = mirrorOf(database);
   const mine = "weir.draft/" + encodeURIComponent(user) + "/";
-  /** What was written last. */
-  let last: { text: string; seq: number } | undefined;
+  /** What this page wrote, by key. */
+  const written = new Map<string, { text: string; seq: number }>();
 
   const folder = (file: string): string => mine + encodeURIComponent(file) + "/";
   const keyOf = (file: string, writer: string): string => folder(file) + encodeURIComponent(writer);
@@ -80,12 +82,13 @@ export function draftsOf({ local, database, window, now }: Environment, user: st
     drop,
     all,
     now: look,
+    foreign: ({ key, text }) => text !== written.get(key)?.text,
 
     write({ content, base: { content: was, ...version }, ...head }) {
       if (!local) return "unavailable";
       const text = '{"base":' + withContent(version, was) + "," + withContent({ ...head, savedAt: now() }, content).slice(1);
       const key = keyOf(head.file, head.writer);
-      last = { text, seq: head.seq };
+      written.set(key, { text, seq: head.seq });
       mirror.put(key, text);
       try {
         local.setItem(key, text);
@@ -97,10 +100,10 @@ export function draftsOf({ local, database, window, now }: Environment, user: st
 
     clear(key, seq) {
       const text = raw(key);
-      // What this tab wrote itself need not be read to be known: that takes as long as the document is large.
-      const own = text === last?.text;
-      const slot = own ? null : look(key, text);
-      const later = own ? last!.seq : slot?.draft?.seq;
+      // What this page wrote itself need not be read to be known: that takes as long as the document is large.
+      const own = written.get(key);
+      const slot = text === own?.text ? null : look(key, text);
+      const later = slot ? slot.draft?.seq : own?.seq;
       if (!slot?.unreadable && !(later! > seq)) drop(key);
     },
   };

@@ -1,6 +1,7 @@
 import { editable, step } from "./core";
 import { textOf } from "./content";
 import type { Desk } from "./desk";
+import type { Slot } from "./drafts";
 import type { Context } from "./input";
 import { backoff } from "./judge";
 import { initial, isDirty, type Effect, type Event, type Keeping, type Phase, type State, type Timer } from "./state";
@@ -81,6 +82,8 @@ export interface Session<C> {
 
   /** For Desk: another view is there. It settles once the file is asked for. */
   open(): Promise<Session<C>>;
+  /** For Desk: the page comes back. While it slept another one may have had its name, and have left work in its slot. */
+  resume(): Promise<void>;
   /** For Desk: the events that concern all sessions, and what others tell. */
   dispatch(e: Event<C>): void;
   /** For Desk, and for the modules beside it: where the draft is. */
@@ -103,13 +106,20 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
   let views = 0;
   let abort: AbortController | undefined;
 
+  // Finds the own slot. What is not this session's stays where it is, and this one's work goes beside it.
+  const find = async (foreign: (slot: Slot) => boolean): Promise<Slot | undefined> => {
+    const slots = await drafts.all(id);
+    for (let n = 1; ; n++) {
+      const own = slots.find((slot) => slot.key === session.slotKey);
+      if (!own || !foreign(own)) return own;
+      cx = { ...cx, writer: desk.writer + "_" + n };
+    }
+  };
+
   // Reads the own slot, then the file.
   const start = async (): Promise<Session<C>> => {
-    const slots = await drafts.all(id);
-    const own = () => slots.find((found) => found.key === session.slotKey);
-    // What cannot be read here stays where it is; this tab's work goes beside it.
-    for (let n = 1; own() && own()!.draft?.type !== kind.type; n++) cx = { ...cx, writer: desk.writer + "_" + n };
-    dispatch({ type: "open", draft: (own()?.draft as Draft<C>) ?? null, nonce: env.id(), keeping: env.local ? "kept" : "unavailable" });
+    const own = await find((slot) => slot.draft?.type !== kind.type);
+    dispatch({ type: "open", draft: (own?.draft as Draft<C>) ?? null, nonce: env.id(), keeping: env.local ? "kept" : "unavailable" });
     return session;
   };
 
@@ -278,6 +288,10 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
     open() {
       views++;
       return started;
+    },
+    async resume() {
+      await find(drafts.foreign);
+      dispatch({ type: "resume" });
     },
     get slotKey() {
       return drafts.key(id, cx.writer);

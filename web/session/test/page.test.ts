@@ -2,6 +2,7 @@
 import { markdown, type Markdown } from "../kinds/markdown";
 import { record } from "../kinds/record";
 import type { Draft, Kind } from "../types";
+import { siblings } from "../siblings";
 import { Browser, quiet, Store } from "./browser";
 import { is, ok, test } from "./check";
 import { json, Server } from "./world";
@@ -108,6 +109,34 @@ test("28 a page that comes back when another tab has its name leaves that one's 
   await p.happens("pageshow", { persisted: true });
   await p.happens("pagehide");
   is([p.reloads, Object.keys(b.local), b.server.content, b.server.version], [1, [], { text: "work" }, 2]);
+});
+
+test("28 what a copy of a page left in its slot is not written over by the page that comes back", async () => {
+  for (const full of [false, true]) {
+    const b = browser();
+    const tab = new Store();
+    const p = await b.tab([markdown], tab);
+    const s = await p.open(markdown);
+    unplugged(b);
+    s.edit({ text: "work" });
+    await p.happens("pagehide", { persisted: true });
+    b.network = (method, path, body) => (method === "PUT" ? null : b.serve(method, path, body));
+    Store.full = full;
+    try {
+      const copy = await b.tab([markdown], Object.assign(new Store(), tab));
+      const t = await copy.open(markdown);
+      is(copy.desk.writer, p.desk.writer);
+      t.edit({ text: "work and more" });
+      await copy.happens("pagehide");
+      await copy.gone();
+      await p.happens("pageshow", { persisted: true });
+    } finally {
+      Store.full = false;
+    }
+    const other = await b.tab([markdown]);
+    const left = (await siblings(await other.open(markdown))).map((x) => x.draft!.content.text).sort();
+    is([full, left, s.state().content], [full, ["work", "work and more"], { text: "work" }]);
+  }
 });
 
 const lines: Kind<{ lines: string[] }> = {
