@@ -60,7 +60,7 @@ var webMutants = []mutant{
 	{"session: the earlier of two copies counts", one(webDrafts, "x.base.version > y.base.version || ", "x.savedAt > y.savedAt || "), webPkg, webBehaviour},
 	{"session: a database that hangs stops all", one(webDrafts, "await Promise.race([mirror.all(from), late])", "await mirror.all(from)"), webPkg, webBehaviour},
 	{"session: a draft is of any content", one(webDrafts, "const content = read(d?.content);", "const content = d?.content;"), webPkg, webBehaviour},
-	{"session: another kind's work is written over", one(webSession, "own()!.draft?.type !== kind.type", "own()!.unreadable"), webPkg, webBehaviour},
+	{"session: another kind's work is written over", one(webSession, "slot.draft?.type !== kind.type", "!!slot.unreadable"), webPkg, webBehaviour},
 	{"session: a view's mistake stops all", one(webSession, "void Promise.reject(e); //", "throw e; //"), webPkg, webBehaviour},
 	{"session: a copy's work is written over", one(webSession, "await find(drafts.foreign);", ""), webPkg, webBehaviour},
 	{"session: a second session of one slot", one(webSession, "/^(saving|loading)$/.test(s.phase)) return", "/^(saving)$/.test(s.phase)) return"), webPkg, webBehaviour},
