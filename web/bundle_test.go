@@ -33,5 +33,5 @@ func TestBundle_TheSessionIsSmall(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, w.Close())
 	t.Logf("%d bytes, %d gzipped", len(code), out.Len())
-	require.LessOrEqual(t, out.Len(), 8800)
+	require.LessOrEqual(t, out.Len(), 8100)
 }

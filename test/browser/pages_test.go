@@ -151,6 +151,7 @@ func TestBrowser_PanelsAreAccessible(t *testing.T) {
 	b.do(chromedp.Navigate(s.url + "/files"))
 	b.until("document.querySelector('#kept li')")
 	checkAccessible(b, "files")
+	b.shoot("desk-files")
 	s.set(func() { s.onPut = nil })
 	b.open(record)
 	s.save(record, `{"attributes":{"name":"Grace","age":36}}`)
@@ -161,6 +162,7 @@ func TestBrowser_PanelsAreAccessible(t *testing.T) {
 	checkAccessible(b, "conflict")
 	b.do(chromedp.Click(chromedp.CSS("#merge")), chromedp.WaitVisible(chromedp.CSS("#choose")))
 	checkAccessible(b, "choice")
+	b.shoot("desk-choice")
 	b.open(note)
 	b.until("document.querySelector('#siblings .adopt')")
 	checkAccessible(b, "recovered")
@@ -169,6 +171,7 @@ func TestBrowser_PanelsAreAccessible(t *testing.T) {
 	b.flush()
 	b.phase("orphaned")
 	checkAccessible(b, "orphaned")
+	b.shoot("desk-orphaned")
 }
 
 // A key costs no request and less than 4 ms of the main thread at 500 kB; ten thousand edits make two saves.

@@ -11,7 +11,7 @@ export async function listKept(desk: Desk, root: HTMLElement): Promise<void> {
     h(
       "li", {},
       h("a", { href: "/files/" + encodeURIComponent(s.file) }, visible(s.draft?.name || s.file)),
-      s.open ? " is open in another tab." : s.draft ? ` has unsaved work from ${stamp(s.draft.savedAt)}, made from version ${s.draft.base.version}.` : " has work that this page cannot read.",
+      s.open ? " is open in another tab." : s.draft ? ` has unsaved work from ${stamp(s.draft.savedAt)} by this device's clock, made from version ${s.draft.base.version}.` : " has work that this page cannot read.",
       h("div", { class: "actions" }, button("Download", () => download(s.file + ".json", s.text)),
         !s.open && button("Discard", () => void forget(desk, s).then(again), { class: "danger" })),
     );

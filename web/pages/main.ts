@@ -1,5 +1,6 @@
 import { Desk } from "../session";
 import { hints } from "../session/hints";
+import * as weirSiblings from "../session/siblings";
 import { kinds, openEditor } from "./editor";
 import { listKept } from "./files";
 
@@ -9,7 +10,7 @@ async function start(): Promise<void> {
   const root = editor ?? kept;
   if (!root) return;
   const desk = await Desk.start({ user: root.dataset.user!, kinds, hints });
-  if (editor) Object.assign(window, { weirSession: await openEditor(desk, editor) }); // for the console, and for tests
+  if (editor) Object.assign(window, { weirSession: await openEditor(desk, editor), weirSiblings }); // for the console, and for tests
   else await listKept(desk, root);
 }
 

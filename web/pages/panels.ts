@@ -1,6 +1,7 @@
-import type { Clash, Session, Sibling, View } from "../session";
+import type { Clash, Session, View } from "../session";
 import { saveAsNew } from "../session/files";
 import { record, type RecordContent } from "../session/kinds/record";
+import { adopt, discardSibling, siblings, type Sibling } from "../session/siblings";
 import { button, download, h, stamp, visible } from "./dom";
 
 /** A content in words, for a person who compares two. */
@@ -55,13 +56,21 @@ export function conflictPanel(session: Session<any>, v: View<any>, copied: (id: 
   );
 }
 
-// Where both changed the same attribute, a person chooses; everything else is merged as it is.
+const canceled = new Error("canceled");
+
+// Where both changed the same attribute, a person chooses; everything else is merged as it is. Who leaves the question has resolved
+// nothing.
 async function merge(session: Session<any>): Promise<boolean> {
-  return session.rebase(async (m) => (m.clashes.length === 0 || session.kind !== record ? m.content : choose(m.content as RecordContent, m.clashes)));
+  try {
+    return await session.rebase(async (m) => (m.clashes.length === 0 || session.kind !== record ? m.content : choose(m.content as RecordContent, m.clashes)));
+  } catch (e) {
+    if (e !== canceled) throw e;
+    return true;
+  }
 }
 
 function choose(content: RecordContent, clashes: Clash[]): Promise<RecordContent> {
-  return new Promise((done) => {
+  return new Promise((done, fail) => {
     const say = (x: unknown) => (x === undefined ? "(deleted)" : visible(typeof x === "string" ? x : JSON.stringify(x)));
     const rows = clashes.map((c, i) => {
       const option = (side: string, value: unknown, checked: boolean) =>
@@ -69,9 +78,12 @@ function choose(content: RecordContent, clashes: Clash[]): Promise<RecordContent
       return h("fieldset", {}, h("legend", {}, visible(c.id)), option("mine", c.mine, true), option("theirs", c.theirs, false));
     });
     const dialog = h("dialog", { id: "choose", "aria-labelledby": "choose-title" });
-    const form = h("form", { method: "dialog" }, h("h2", { id: "choose-title" }, "Both changed these"), ...rows, h("div", { class: "actions" }, h("button", { type: "submit" }, "Merge")));
+    const form = h("form", { method: "dialog" }, h("h2", { id: "choose-title" }, "Both changed these"), ...rows, 
+      h("div", { class: "actions" }, h("button", { type: "submit", value: "merge" }, "Merge"), button("Cancel", () => dialog.close())));
     dialog.append(form);
     dialog.addEventListener("close", () => {
+      dialog.remove();
+      if (dialog.returnValue !== "merge") return fail(canceled);
       const attributes = { ...content.attributes };
       const data = new FormData(form);
       clashes.forEach((c, i) => {
@@ -79,7 +91,6 @@ function choose(content: RecordContent, clashes: Clash[]): Promise<RecordContent
         if (c.theirs === undefined) delete attributes[c.id];
         else attributes[c.id] = c.theirs;
       });
-      dialog.remove();
       done({ attributes });
     });
     document.body.append(dialog);
@@ -89,7 +100,7 @@ function choose(content: RecordContent, clashes: Clash[]): Promise<RecordContent
 
 /** Lists unsaved work of other tabs: to adopt, to discard, or to save as it is. Nothing of it is applied by itself. */
 export async function siblingsPanel(session: Session<any>, again: () => void): Promise<HTMLElement | null> {
-  const list = await session.siblings();
+  const list = await siblings(session);
   if (list.length === 0) return null;
   const said = h("p", { role: "alert" });
   const act = async (what: Promise<void>) => {
@@ -103,12 +114,12 @@ export async function siblingsPanel(session: Session<any>, again: () => void): P
   const row = (s: Sibling<any>) =>
     h(
       "li", {},
-      h("p", {}, s.open ? "Open in another tab." : s.draft ? `Unsaved, from ${stamp(s.draft.savedAt)}, made from version ${s.draft.base.version}.` : "Cannot be read by this page."),
+      h("p", {}, s.open ? "Open in another tab." : s.draft ? `Unsaved, from ${stamp(s.draft.savedAt)} by this device's clock, made from version ${s.draft.base.version}.` : "Cannot be read by this page."),
       s.draft && h("pre", { tabindex: 0, role: "group", "aria-label": "Unsaved content" }, visible(shortened(words(s.draft.content)).slice(0, 300))),
       h(
         "div", { class: "actions" },
-        s.draft && !s.open && button("Adopt", () => void act(session.adopt(s)), { class: "adopt" }),
-        s.draft && s.open === false && button("Discard", () => void act(session.discardSibling(s)), { class: "danger discard" }),
+        s.draft && !s.open && button("Adopt", () => void act(adopt(session, s)), { class: "adopt" }),
+        s.draft && s.open === false && button("Discard", () => void act(discardSibling(session, s)), { class: "danger discard" }),
         button("Download", () => download(session.id + ".json", s.text)),
       ),
     );

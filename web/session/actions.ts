@@ -1,7 +1,7 @@
 import { hashOf, withContent } from "./content";
-import type { Effect, State, Timer, What } from "./state";
+import type { Ask, State, What } from "./state";
 import { sent, type Turn } from "./input";
-import type { Draft, FileInfo, Save, Sent, Version } from "./types";
+import type { Sent, Version } from "./types";
 
 /** What the table does on its ways. n is the new state, which only the running transition has; t is what it has to know. */
 export type Action = <C>(n: State<C>, t: Turn<C>) => void;
@@ -18,29 +18,25 @@ export const takeDraft: Action = (n, t) => {
   const { base, inflight } = d;
   n.draft = null;
   n.local = d.content;
-  n.seq = Math.max(d.seq, 1);
-  n.saved = n.seq - 1;
+  n.seq = d.seq;
+  n.saved = d.seq - 1;
   n.mine = sent(d);
   n.adoptedFrom = d.adoptedFrom;
-  n.generation++;
-  n.base = base;
-  // The very save that was under way is sent again, where the slot has no later edit and nobody saved since.
-  const again = inflight?.seq === d.seq && inflight.expectedVersion === base.version;
-  if (t.input === "fileGone") {
-    n.file = { id: t.cx.file, type: t.cx.kind.type, name: d.name, ...at(base) };
-    n.problem = problemOf(t);
-    if (again) repeat(n, t, d);
-    return;
-  }
   n.stale = true;
-  n.file = t.file!;
+  n.base = base;
+  n.file = t.file ?? { id: t.cx.file, type: t.cx.kind.type, name: d.name, ...at(base) };
   if (t.input === "draftConflicts") {
     if (t.committed) n.base = { version: t.committed, rev: inflight!.saveId };
-    n.theirs = stored(n.file, t.content);
+    n.theirs = { ...n.file, content: t.content };
     return;
   }
+  // The very save that was under way is sent again, where the slot has no later edit and nobody saved since.
+  if (inflight?.seq === d.seq && d.schema === t.cx.kind.schema && inflight.expectedVersion === base.version && n.file.rev === base.rev) {
+    n.mine = d.mine;
+    prepare(n, t, inflight);
+  }
+  if (t.input === "fileGone") return complain(n, t);
   takeBase(n, t);
-  if (again && n.file.rev === base.rev) repeat(n, t, d);
   arm(t);
 };
 
@@ -49,16 +45,22 @@ export const probe: Action = (n, t) => {
   ask(n, t, "probe", { do: "probe", saveId: n.draft!.inflight!.saveId });
 };
 
+export const open: Action = (n, t) => {
+  const { nonce, draft, keeping } = t;
+  Object.assign(n, { nonce, draft, keeping });
+  load(n, t);
+};
+
 export const load: Action = (n, t) => {
   n.base = n.file = null;
-  stop(t, "retry");
+  stop(n, t);
   ask(n, t, "first");
 };
 
 export const waitToLoad: Action = (n, t) => {
-  n.problem = problemOf(t);
+  complain(n, t);
   // Asking again would not change these.
-  if (!/^(ok|gone|forbidden)$/.test(t.answer!.is)) retry(n, t);
+  if (!/^(ok|gone|forbidden)$/.test(t.answer!.is)) backOff(n, t);
 };
 
 export const edit: Action = (n, t) => {
@@ -71,27 +73,28 @@ export const edit: Action = (n, t) => {
  * Sends what is under way already, as it was, or a new save of the latest edit. The version is read now, not when a timer
  * was set.
  */
-export const send: Action = (n, t) => sendNow(n, t, false);
-/** The page goes: the request is to outlive it where it can. */
-export const sendLeaving: Action = (n, t) => sendNow(n, t, true);
-export const sendFresh: Action = (n, t) => {
-  n.failures = 0;
-  send(n, t);
-};
-/** After the back/forward cache the answer may have gone to nobody: the same is asked again, then all is read again. */
-export const resend: Action = (n, t) => {
-  n.wantRead = true;
-  send(n, t);
+export const send: Action = <C>(n: State<C>, t: Turn<C>) => {
+  stop(n, t);
+  if (t.input !== "due" || !n.inflight) n.failures = 0; // whoever asks for it does not wait for the failures before
+  // After the back/forward cache the answer may have gone to nobody: the same is asked again, then all is read again.
+  if (t.input === "resume") n.wantRead = true;
+  n.problem = null;
+  if (!n.inflight) {
+    prepare(n, t, { saveId: n.nonce + "-" + n.requests, expectedVersion: n.base!.version, seq: n.seq, hash: hashOf(n.local) });
+    n.stale = true;
+  }
+  // The slot knows of a save before it leaves.
+  if (n.stale) write(n, t);
+  // When the page goes, the request is to outlive it where it can.
+  ask(n, t, "save", { do: "put", body: n.sending!.body, leaving: t.input === "hide" });
 };
 
 export const confirm: Action = (n, t) => {
-  const { content, seq } = n.inflight!;
+  const { seq } = n.inflight!;
   const { version } = t.file!;
-  takeBase(n, { content, file: { ...n.file!, ...t.file! } });
+  takeBase(n, { ...t, content: n.sending!.content });
   n.inflight = n.problem = null;
   n.mine = [];
-  n.failures = 0;
-  n.generation++;
   t.out.push({ do: "announce", version });
   n.newer = t.current! > version ? t.current! : null;
   if (n.newer) n.wantRead = true;
@@ -101,15 +104,16 @@ export const confirm: Action = (n, t) => {
   arm(t);
 };
 
-export const backOff: Action = (n, t) => retry(n, t, t.answer?.is === "limited" ? t.answer.after * 1000 : 0);
+export const backOff: Action = (n, t) => retry(n, t, t.answer!.is === "limited" ? t.answer!.after : 0);
 
 export const complain: Action = (n, t) => {
-  n.problem = problemOf(t);
+  n.problem = t.answer!.problem ?? { code: "unreadable", message: "not understood" };
 };
 
-/** The server will never take it. What is saved next is another save. */
+/** The server will not take it now, whatever became of an earlier copy of it. What is saved next is another save. */
 export const drop: Action = (n, t) => {
-  n.problem = problemOf(t);
+  complain(n, t);
+  n.mine = sent(n);
   n.inflight = null;
   n.stale = true;
 };
@@ -124,21 +128,19 @@ export const meet: Action = (n, t) => {
 
 /** What is stored is a save of this very work, whose answer was lost: no conflict. */
 export const rebaseOntoOwn: Action = (n, t) => {
-  n.base = at(t.file!, t.content);
+  takeBase(n, t);
   n.mine = n.mine.filter((id) => id !== n.base!.rev);
   n.inflight = n.theirs = null;
-  n.generation++;
   send(n, t);
 };
 
 export const keepTheirs: Action = (n, t) => {
   n.failures = 0;
-  n.theirs = stored(t.file!, t.content);
+  n.theirs = { ...t.file!, content: t.content };
 };
 export const readTheirs: Action = (n, t) => {
   if (n.request?.what !== "theirs") ask(n, t, "theirs");
 };
-export const waitForTheirs: Action = (n, t) => retry(n, t);
 
 export const resolve: Action = (n, t) => {
   n.base = at(n.theirs!, n.theirs!.content);
@@ -161,13 +163,13 @@ export const wishToDiscard: Action = (n) => {
 };
 export const goOn: Action = (n, t) => {
   if (n.phase === "dirty") arm(t);
-  if (n.phase === "retrying" || n.phase === "conflict") retry(n, t);
+  if (/^(retrying|conflict)$/.test(n.phase)) retry(n, t);
 };
 
 export const adopt: Action = (n, t) => {
   const d = t.draft!;
   if (n.phase === "conflict") {
-    n.theirs = stored({ ...n.file!, ...n.base! }, n.base!.content);
+    n.theirs = { ...n.file!, ...n.base! };
     n.base = d.base as typeof n.base;
   } else arm(t);
   change(n, d.content);
@@ -179,25 +181,23 @@ export const restore: Action = (n, t) => ask(n, t, "restore", { do: "restore" })
 
 /** Nothing is unsaved any more: stored, discarded, or given up. */
 export const settleAll = <C>(n: State<C>, t: Turn<C>): void => {
-  if (n.inflight) n.mine = [...n.mine, n.inflight.saveId];
+  n.mine = sent(n);
   n.saved = n.seq;
   n.inflight = n.theirs = n.problem = n.draft = null;
-  n.failures = 0;
-  n.generation++;
   n.adoptedFrom = undefined;
   n.wantDiscard = n.stale = false;
   if (n.base && n.newer && n.base.version >= n.newer) n.newer = null;
-  stop(t, "debounce", "ceiling", "retry");
+  stop(n, t);
   t.out.push({ do: "clear", seq: n.seq });
   if (n.keeping === "behind") n.keeping = "kept";
 };
 
-const at = <C>(v: Version, content?: C) => ({ version: v.version, rev: v.rev, ...(content !== undefined && { content }) });
-const stored = <C>(file: FileInfo, content: C | undefined) => ({ ...at(file, content), name: file.name, writerId: file.writerId ?? null, updatedAt: file.updatedAt });
+const at = <C>({ version, rev }: Version, content?: C) => ({ version, rev, content });
 
-function takeBase<C>(n: State<C>, { file, content }: { file?: FileInfo; content?: C }): void {
-  n.file = file!;
+function takeBase<C>(n: State<C>, { file, content }: Turn<C>): void {
+  n.file = { ...n.file!, ...file! };
   n.base = at(file!, content);
+  n.generation++;
 }
 
 function change<C>(n: State<C>, content: C | undefined): void {
@@ -207,70 +207,51 @@ function change<C>(n: State<C>, content: C | undefined): void {
   n.stale = true;
 }
 
-type Asks<C> = Effect<C> extends infer E ? (E extends { id: number } ? Omit<E, "id"> : never) : never;
-
-/** Asks the server, in place of what was asked before. */
-export function ask<C>(n: State<C>, t: Turn<C>, what: What, effect: Asks<C> = { do: "read" }): void {
+/** Nobody waits for what was asked before. */
+export function abandon<C>(n: State<C>, t: Turn<C>): void {
   if (n.request) t.out.push({ do: "abort", id: n.request.id });
-  const id = ++n.requests;
-  n.request = { id, what, generation: n.generation };
-  t.out.push({ ...effect, id } as Effect<C>);
+  n.request = null;
 }
 
-function problemOf<C>({ answer: a }: Turn<C>) {
-  if (a && "problem" in a) return a.problem;
-  return a?.is === "lost" ? { code: "lost", message: a.why } : { code: "unreadable", message: "This document cannot be read here." };
+/** Asks the server, in place of what was asked before. */
+export function ask<C>(n: State<C>, t: Turn<C>, what: What, effect: Omit<Ask, "id"> = { do: "read" }): void {
+  abandon(n, t);
+  const id = ++n.requests;
+  n.request = { id, what, generation: n.generation };
+  t.out.push({ ...effect, id });
 }
 
 // The timers of a save. The ceiling is not set anew while it runs, so that who types on and on is saved too.
 function arm<C>(t: Turn<C>): void {
   t.out.push({ do: "set", timer: "debounce" }, { do: "set", timer: "ceiling" });
 }
-function stop<C>(t: Turn<C>, ...timers: Timer[]): void {
-  for (const timer of timers) t.out.push({ do: "stop", timer });
+function stop<C>(n: State<C>, t: Turn<C>): void {
+  n.armed = false;
+  t.out.push({ do: "stop" });
 }
 function retry<C>(n: State<C>, t: Turn<C>, after = 0): void {
   t.out.push({ do: "set", timer: "retry", failures: ++n.failures, after });
 }
 
-function sendNow<C>(n: State<C>, t: Turn<C>, leaving: boolean): void {
-  stop(t, "debounce", "ceiling", "retry");
-  n.problem = null;
-  if (!n.inflight) {
-    const content = n.local as C;
-    const base = n.base!;
-    const saveId = n.nonce + "-" + ++n.saves;
-    n.inflight = { saveId, seq: n.seq, content, expectedVersion: base.version, hash: hashOf(content), body: bodyOf(saveId, base, content, t) };
-    n.stale = true;
-  }
-  // The slot knows of a save before it leaves.
-  if (n.stale) write(n, t);
-  ask(n, t, "save", { do: "put", body: n.inflight.body, leaving });
-}
-
-// Its bytes are made once more, from what the slot holds.
-function repeat<C>(n: State<C>, t: Turn<C>, { inflight, base, content, mine }: Draft<C>): void {
-  n.mine = mine;
-  n.inflight = { ...inflight!, content, body: bodyOf(inflight!.saveId, base, content, t) };
-}
-
-function bodyOf<C>(saveId: string, base: Version, content: C, { cx }: Turn<C>): string {
-  return withContent({ expectedVersion: base.version, expectedRev: base.rev, saveId, writerId: cx.writer, schemaVersion: cx.kind.schema }, content);
+/** What is in n.local is under way from here, as these bytes, however often they are sent. */
+function prepare<C>(n: State<C>, { cx }: Turn<C>, inflight: Sent): void {
+  const content = n.local as C;
+  const { saveId, expectedVersion } = inflight;
+  const head = { expectedVersion, expectedRev: n.base!.rev, saveId, writerId: cx.writer, schemaVersion: cx.kind.schema };
+  n.inflight = inflight;
+  n.sending = { content, body: withContent(head, content) };
 }
 
 /** Writes the slot: all that is needed to go on from here after the tab was killed. */
-export function write<C>(n: State<C>, { out, cx: { kind, user, file, writer } }: Turn<C>): void {
+export function write<C>(n: State<C>, { out, cx: { kind, ...who } }: Turn<C>): void {
+  const { seq, mine, inflight, adoptedFrom } = n;
   const content = n.local as C;
   n.stale = false;
   out.push({
     do: "write",
     draft: {
-      format: 1, schema: kind.schema, type: kind.type, user, file, writer, name: n.file?.name ?? "",
-      base: at(n.base!, kind.merge && n.base!.content),
-      seq: n.seq, mine: n.mine, hash: hashOf(content), inflight: n.inflight ? sentOf(n.inflight) : undefined, adoptedFrom: n.adoptedFrom, content,
+      format: 1, schema: kind.schema, type: kind.type, ...who, name: n.file!.name,
+      base: at(n.base!, kind.merge && n.base!.content), seq, mine, hash: hashOf(content), inflight, adoptedFrom, content,
     },
   });
 }
-
-// What a slot says of a save: its bytes can be made again from the content.
-const sentOf = ({ body: _, content: __, ...sent }: Save<unknown>): Sent => sent;

@@ -1,23 +1,20 @@
 /** Deep equality of JSON values, whatever the order of keys. */
-export function equal(a: unknown, b: unknown): boolean {
+export function equal(a: any, b: any): boolean {
   if (a === b) return true;
   if (Object(a) !== a || Object(b) !== b || Array.isArray(a) !== Array.isArray(b)) return false;
-  const x = a as Record<string, unknown>;
-  const y = b as Record<string, unknown>;
-  const keys = Object.keys(x);
-  return keys.length === Object.keys(y).length && keys.every((k) => Object.hasOwn(y, k) && equal(x[k], y[k]));
+  const keys = Object.keys(a);
+  return keys.length === Object.keys(b).length && keys.every((k) => Object.hasOwn(b, k) && equal(a[k], b[k]));
 }
 
 // Contents are never changed in place, so the text and the hash of one need not be made twice: a draft and a save of the
 // same edit share them, and so do the drafts that have the same base.
 const made = new WeakMap<object, { text: string; hash?: string }>();
 
-function make(content: unknown): { text: string; hash?: string } {
-  const key = content as object;
-  let m = made.get(key);
+function make(content: any): { text: string; hash?: string } {
+  let m = made.get(content);
   if (!m) {
     m = { text: JSON.stringify(content) };
-    if (Object(content) === content) made.set(key, m);
+    if (Object(content) === content) made.set(content, m);
   }
   return m;
 }

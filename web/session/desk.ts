@@ -2,14 +2,15 @@ import { draftsOf, type Drafts } from "./drafts";
 import { attempt, browser, type Environment } from "./environment";
 import type { Hints } from "./hints";
 import { httpOf, type Http } from "./http";
+import { isVersion } from "./judge";
 import { sessionOf, type Session } from "./session";
 import type { Kind } from "./types";
-import { claim, hold, tabOf } from "./writer";
+import { claim, hold } from "./writer";
 
 export interface DeskConfig {
   /** Who the work belongs to. The server refuses requests under another session, and other users' drafts are never seen. */
   user: string;
-  /** Kinds whose drafts may be here beside those of the sessions that are opened. */
+  /** Kinds whose drafts may be here beside those of the sessions that are opened. Drafts of another kind are kept, and not read. */
   kinds: Kind<any>[];
   /** Where the API is. Defaults to /api/desk/. */
   base?: string;
@@ -30,8 +31,6 @@ export interface Desk {
   readonly known: Map<string, Session<any>>;
   /** The session of a document. Close it when the view is gone. */
   open<C>(file: string, kind: Kind<C>): Promise<Session<C>>;
-  /** Whether a writer is this tab. */
-  own(writer: string): boolean;
   /** For sessions: tells the other tabs of a save. */
   announce(file: string, version: number): void;
 }
@@ -42,19 +41,20 @@ export const Desk = {
     const { window, locks } = env;
     const { document } = window;
     const known: Desk["known"] = new Map();
+    const all = new Set(kinds);
     const http = httpOf(env, user, base);
     let { writer, release } = await claim(env);
     const hear = (m: any): void => {
-      if (typeof m?.version === "number") known.get(m.file)?.dispatch({ type: "changed", version: m.version });
+      if (isVersion(m?.version)) known.get(m.file)?.dispatch({ type: "changed", version: m.version });
     };
     const channel = attempt(() => env.channel?.("weir.desk/" + encodeURIComponent(user)));
     if (channel) channel.onmessage = (e) => hear(e.data);
     const hint = hints?.(env, http.base, () => [...known.keys()], hear);
 
-    const all = (f: (s: Session<any>) => void) => [...known.values()].forEach(f);
-    const tell = (type: "online" | "hide" | "visible" | "resume") => all((s) => s.dispatch({ type }));
+    const each = (f: (s: Session<any>) => void) => [...known.values()].forEach(f);
+    const tell = (type: "online" | "hide" | "visible") => each((s) => s.dispatch({ type }));
     const on = (type: string, f: (e: any) => void) => window.addEventListener(type, f);
-    on("storage", ({ key }: StorageEvent) => all((s) => (key === null || key === s.slotKey) && s.dispatch({ type: "slotLost" })));
+    on("storage", ({ key }: StorageEvent) => each((s) => (key === null || key === s.slotKey) && s.dispatch({ type: "slotLost" })));
     on("online", () => tell("online"));
     on("pagehide", (e: PageTransitionEvent) => {
       tell("hide");
@@ -67,13 +67,14 @@ export const Desk = {
       const held = await hold(env, writer);
       // Another tab has the name now, a copy of this one: a page that is loaded anew takes another one.
       if (!held && locks) return env.reload();
-      if (held) release = held;
-      tell("resume");
+      release = held ?? release;
+      each((s) => s.resume());
       hint?.(true);
     });
     on("beforeunload", (e: Event) => {
-      all((s) => {
-        if (!s.unkept()) return;
+      each((s) => {
+        const { unsaved, keeping } = s.state();
+        if (!unsaved || keeping === "kept") return;
         e.preventDefault();
         (e as BeforeUnloadEvent).returnValue = true;
       });
@@ -87,13 +88,13 @@ export const Desk = {
 
     const desk: Desk = {
       env, user, http, writer, known,
-      drafts: draftsOf(env, user, (type, schema) => kinds.some((k) => k.type === type && k.schema >= schema)),
-      own: (who) => tabOf(who) === writer,
+      drafts: draftsOf(env, user, all),
       announce: (file, version) => channel?.postMessage({ file, version }),
       open(file, kind) {
+        all.add(kind);
         const s = known.get(file) ?? sessionOf(desk, file, kind);
         known.set(file, s);
-        if (s.kind !== kind) throw new Error("the document is open as another kind");
+        if (s.kind !== kind) throw new Error("it is open as another kind");
         return s.open();
       },
     };

@@ -1,8 +1,9 @@
 import { withContent } from "./content";
 import { attempt, type Environment } from "./environment";
+import { isVersion } from "./judge";
 import { mirrorOf } from "./mirror";
 import type { Keeping } from "./state";
-import type { Draft } from "./types";
+import type { Draft, Kind } from "./types";
 
 /** A slot that was found: with its draft, or with why it cannot be read here. Such a one is never touched. */
 export interface Slot {
@@ -23,33 +24,37 @@ export interface Drafts {
   /** Writes a slot, and says whether it is there. An old value stays when there is no room for the new one. */
   write(draft: Omit<Draft<unknown>, "savedAt">): Keeping;
   /** Deletes a slot, unless it holds a later edit than seq. */
-  clear(file: string, writer: string, seq: number): void;
+  clear(key: string, seq: number): void;
   drop(key: string): void;
   /** What localStorage holds now. */
-  now(file: string, writer: string): Slot | null;
+  now(key: string): Slot | null;
+  /** Whether this page did not write what was found. */
+  foreign(slot: Slot): boolean;
   /** All slots of this user, or of one file, from both places: the later edit of each. */
   all(file?: string): Promise<Slot[]>;
-  read(file: string, writer: string): Promise<Slot | null>;
 }
 
-/** reads says whether a draft's form is one that this code reads: see Kind.schema. */
-export function draftsOf({ local, database, window, now }: Environment, user: string, reads: (type: string, schema: number) => boolean): Drafts {
+/** A draft is read as a content of its kind, as a file is. */
+export function draftsOf({ local, database, window, now }: Environment, user: string, kinds: Iterable<Kind<unknown>>): Drafts {
   const mirror = mirrorOf(database);
   const mine = "weir.draft/" + encodeURIComponent(user) + "/";
-  /** What was written last. */
-  let last: { text: string; seq: number } | undefined;
+  /** What this page wrote, by key. */
+  const written = new Map<string, { text: string; seq: number }>();
 
   const folder = (file: string): string => mine + encodeURIComponent(file) + "/";
   const keyOf = (file: string, writer: string): string => folder(file) + encodeURIComponent(writer);
-  const raw = (key: string): string | null => attempt(() => local?.getItem(key) ?? undefined);
+  const raw = (key: string): string | null => attempt(() => local?.getItem(key));
 
   const look = (key: string, text = raw(key)): Slot | null => {
     const [file, writer] = attempt(() => key.slice(mine.length).split("/").map(decodeURIComponent)) ?? [];
     if (text === null || !writer) return null; // a key that is no slot's is somebody else's
     const d = attempt(() => JSON.parse(text) as Draft<unknown>);
-    const whole = d && typeof d.seq === "number" && typeof d.base?.version === "number" && Array.isArray(d.mine) && "content" in d && d.file === file;
-    const newer = d && (d.format !== 1 || !reads(d.type, d.schema));
-    return { key, file, writer, text, ...(newer ? { unreadable: "newer" } : whole ? { draft: d } : { unreadable: "broken" }) };
+    const kind = [...kinds].find((k) => k.type === d?.type && k.schema >= d.schema);
+    const read = (content: unknown) => attempt(() => kind!.read(content)) ?? undefined;
+    const content = read(d?.content);
+    const whole = d && isVersion(d.seq) && isVersion(d.base?.version) && Array.isArray(d.mine) && content !== undefined && d.file === file;
+    const unreadable = d && (d.format !== 1 || !kind) ? "newer" : whole ? undefined : "broken";
+    return { key, file, writer, text, unreadable, draft: unreadable ? undefined : { ...d!, content, base: { ...d!.base, content: read(d!.base.content) } } };
   };
 
   const drop = (key: string): void => {
@@ -76,14 +81,14 @@ export function draftsOf({ local, database, window, now }: Environment, user: st
     key: keyOf,
     drop,
     all,
-    now: (file, writer) => look(keyOf(file, writer)),
-    read: async (file, writer) => (await all(file)).find((s) => s.key === keyOf(file, writer)) ?? null,
+    now: look,
+    foreign: ({ key, text }) => text !== written.get(key)?.text,
 
     write({ content, base: { content: was, ...version }, ...head }) {
       if (!local) return "unavailable";
       const text = '{"base":' + withContent(version, was) + "," + withContent({ ...head, savedAt: now() }, content).slice(1);
       const key = keyOf(head.file, head.writer);
-      last = { text, seq: head.seq };
+      written.set(key, { text, seq: head.seq });
       mirror.put(key, text);
       try {
         local.setItem(key, text);
@@ -93,13 +98,12 @@ export function draftsOf({ local, database, window, now }: Environment, user: st
       }
     },
 
-    clear(file, writer, seq) {
-      const key = keyOf(file, writer);
+    clear(key, seq) {
       const text = raw(key);
-      // What this tab wrote itself need not be read to be known: that takes as long as the document is large.
-      const own = text !== null && text === last?.text;
-      const slot = own ? null : look(key, text);
-      const later = own ? last!.seq : slot?.draft?.seq;
+      // What this page wrote itself need not be read to be known: that takes as long as the document is large.
+      const own = written.get(key);
+      const slot = text === own?.text ? null : look(key, text);
+      const later = slot ? slot.draft?.seq : own?.seq;
       if (!slot?.unreadable && !(later! > seq)) drop(key);
     },
   };

@@ -16,7 +16,7 @@ export interface Environment {
 }
 
 /** What f returns, or null where it is not possible: what a browser forbids throws. */
-export function attempt<T>(f: () => T | undefined): T | null {
+export function attempt<T>(f: () => T | null | undefined): T | null {
   try {
     return f() ?? null;
   } catch {

@@ -2,7 +2,6 @@ import { judge } from "./judge";
 import type { Environment } from "./environment";
 import type { Answer } from "./types";
 
-const timeout = 30_000;
 // What may be in flight beyond a page's end is 64 KiB in total, and a little of it is headers.
 const keepaliveBytes = 60_000;
 // In UTF-16 units: a millisecond's work on a slow machine.
@@ -33,7 +32,7 @@ export function httpOf({ fetch, window }: Environment, user: string, base = "/ap
   return {
     base,
     async send(method, path, body, leaving, abort = new AbortController()) {
-      const timer = window.setTimeout(() => abort.abort(), timeout);
+      const timer = window.setTimeout(() => abort.abort(), 30_000);
       try {
         const reply = await fetch(base + path, {
           method, cache: "no-store", redirect: "error", signal: abort.signal,

@@ -1,9 +1,9 @@
 import { equal } from "./content";
 import { attempt } from "./environment";
 import { isVersion } from "./judge";
-import { isDirty, type Effect, type Event, type State } from "./state";
+import { isDirty, type Effect, type Event, type Keeping, type State } from "./state";
 import type { Input } from "./table";
-import type { Answer, Draft, FileInfo, Kind, Version } from "./types";
+import type { Answer, Draft, FileInfo, Kind, Sent, Version } from "./types";
 
 /** What a session is of. */
 export interface Context<C> {
@@ -28,14 +28,14 @@ interface Facts<C> {
 export interface Turn<C> extends Facts<C> {
   answer?: Answer;
   draft?: Draft<C> | null;
+  nonce?: string;
+  keeping?: Keeping;
   version?: number;
   cx: Context<C>;
   out: Effect<C>[];
 }
 
-export function same<C>(cx: Context<C>, a: C | undefined, b: C | undefined): boolean {
-  return a !== undefined && b !== undefined && (cx.kind.same ?? equal)(a, b);
-}
+export const same = <C>(kind: Kind<C>, a: C, b: C): boolean => (kind.same ?? equal)(a, b);
 
 /** The same number with another rev is another version: a restored backup. */
 export const isAt = (v: Version, other: Version): boolean => v.version === other.version && v.rev === other.rev;
@@ -51,7 +51,7 @@ function ofEvent<C>(s: State<C>, e: Exclude<Event<C>, { type: "answer" }>): Inpu
   const discarding = request?.what === "discard" && !tooLate(s);
   switch (e.type) {
     case "timer":
-      return discarding || e.timer === "draft" ? null : e.timer === "retry" ? "again" : "due";
+      return discarding || e.timer === "draft" ? null : "due";
     case "edit":
     case "resume":
     case "forget":
@@ -74,8 +74,8 @@ function ofEvent<C>(s: State<C>, e: Exclude<Event<C>, { type: "answer" }>): Inpu
   }
 }
 
-/** The ids of a draft's saves whose outcome its writer did not learn. */
-export const sent = <C>(d: Draft<C>): string[] => (d.inflight ? [...d.mine, d.inflight.saveId] : d.mine);
+/** The ids of the saves whose outcome the writer did not learn. */
+export const sent = ({ mine, inflight }: { mine: string[]; inflight?: Sent | null }): string[] => (inflight ? [...mine, inflight.saveId] : mine);
 
 const tooLate = <C>(s: State<C>): boolean => s.request!.generation !== s.generation;
 
@@ -95,45 +95,35 @@ function ofAnswer<C>(s: State<C>, a: Answer, cx: Context<C>): Facts<C> {
         return s.phase === "dirty" ? "peeked" : tooLate(s) || isDirty(s) ? null : "fresh";
       case "theirs":
         if (!read || !met || (read.file.version < met.version && read.file.rev !== met.rev)) return a.is === "gone" ? "gone" : "theirsFailed";
-        if (same(cx, read.content, s.local)) return "theirsSame";
+        if (same(cx.kind, read.content, s.local as C)) return "theirsSame";
         return s.mine.includes(read.file.rev) ? "theirsOwn" : "theirs";
       default:
-        return read && !tooLate(s) && read.file.version >= ((met ?? s.base)?.version ?? 0) ? "discarded" : "discardEnded";
+        return read && !tooLate(s) && read.file.version >= (met ?? s.base!).version ? "discarded" : "discardEnded";
     }
   };
   return { ...read, input: input() };
 }
 
 function ofSave<C>(s: State<C>, a: Answer, cx: Context<C>): Facts<C> {
-  switch (a.is) {
-    case "ok": {
-      const { saveId, seq, expectedVersion } = s.inflight!;
-      const { file, currentVersion, ...data } = (a.data ?? {}) as { file?: FileInfo; saveId?: string; currentVersion?: number };
-      // Each save makes the version after its base. Anything else is no answer to this request.
-      const mine = data.saveId === saveId && file?.id === cx.file && file.version === expectedVersion + 1 && file.rev === saveId;
-      if (!mine || !isVersion(currentVersion)) return { input: "lost" };
-      return { input: s.seq === seq ? "saved" : "savedMore", file, current: currentVersion };
-    }
-    case "conflict":
-      return { input: s.mine.includes(a.current.saveId) ? "ownConflict" : "conflict", file: a.current as Version as FileInfo };
-    case "unknown":
-      return { input: "lost" };
-    default:
-      return { input: a.is };
-  }
+  if (a.is === "conflict") return { input: s.mine.includes(a.current!.saveId) ? "ownConflict" : "conflict", file: a.current as Version as FileInfo };
+  if (a.is !== "ok") return { input: a.is === "unknown" ? "lost" : a.is };
+  const { saveId, seq, expectedVersion } = s.inflight!;
+  const { file, currentVersion: current, ...data } = (a.data ?? {}) as { file?: FileInfo; saveId?: string; currentVersion?: number };
+  // Each save makes the version after its base. Anything else is no answer to this request.
+  const mine = data.saveId === saveId && file?.id === cx.file && file.version === expectedVersion + 1 && file.rev === saveId && isVersion(current);
+  return { file, current, input: !mine ? "lost" : s.seq === seq ? "saved" : "savedMore" };
 }
 
-function readFile<C>(a: Answer, cx: Context<C>): { file: FileInfo; content: C } | undefined {
-  if (a.is !== "ok" || !a.data) return undefined;
-  const { content, limits: _, ...file } = a.data as FileInfo & { content: unknown; limits?: unknown };
-  const read = attempt(() => cx.kind.read(content)) ?? undefined; // a kind that throws has not understood it
-  const ours = file.id === cx.file && file.type === cx.kind.type && isVersion(file.version) && typeof file.rev === "string" && read !== undefined;
-  return ours ? { file, content: read } : undefined;
+function readFile<C>({ data }: Answer, cx: Context<C>): { file: FileInfo; content: C } | undefined {
+  const { content: raw, limits: _, ...file } = (data ?? {}) as FileInfo & { content?: unknown; limits?: unknown };
+  const content = attempt(() => cx.kind.read(raw)); // a kind that throws has not understood it
+  const ours = file.id === cx.file && file.type === cx.kind.type && isVersion(file.version) && typeof file.rev === "string";
+  return ours && content !== null ? { file, content } : undefined;
 }
 
 // What a draft means beside the stored version.
 function fits<C>(d: Draft<C> | null | undefined, file: FileInfo, content: C, cx: Context<C>): Input {
-  if (!d || same(cx, d.content, content)) return "loaded";
+  if (!d || same(cx.kind, d.content, content)) return "loaded";
   const { inflight } = d;
   if (inflight?.saveId === file.rev) return inflight.seq === d.seq ? "loaded" : "draftFits";
   // On the stored version an unknown save is sent again.
@@ -143,11 +133,9 @@ function fits<C>(d: Draft<C> | null | undefined, file: FileInfo, content: C, cx:
 
 // The file was read before: it is in s.file and s.base.
 function ofProbe<C>(s: State<C>, a: Answer): Facts<C> {
-  const d = s.draft!;
-  const read = { file: s.file!, content: s.base!.content! };
-  if (a.is === "unknown") return { input: "draftConflicts", ...read };
-  const version = a.is === "ok" ? (a.data as { version?: unknown } | null)?.version : undefined;
-  if (!isVersion(version)) return { input: "loadFailed" };
+  const { inflight, seq } = s.draft!;
+  const { version: committed } = (a.data ?? {}) as { version?: number };
+  if (a.is !== "unknown" && committed !== inflight!.expectedVersion + 1) return { input: "loadFailed" };
   // Committed, and others have saved since.
-  return { ...read, committed: version, input: d.inflight!.seq === d.seq ? "loaded" : "draftConflicts" };
+  return { file: s.file!, content: s.base!.content, committed, input: committed && inflight!.seq === seq ? "loaded" : "draftConflicts" };
 }

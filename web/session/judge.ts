@@ -11,30 +11,33 @@ export interface Reply {
 
 export const isVersion = (v: unknown): v is number => Number.isSafeInteger(v) && (v as number) >= 1;
 
+// By status, and by status and code where that says more. A proxy's own 404 says nothing of the file.
+const meaning: Record<string, Answer["is"]> = {
+  401: "unauthenticated",
+  403: "forbidden",
+  404: "lost",
+  "404 not_found": "gone",
+  "404 unknown_save": "unknown",
+  408: "lost",
+  "409 version_conflict": "conflict",
+  410: "gone",
+  "422 schema_outdated": "outdated",
+  425: "lost",
+  429: "limited",
+};
+
 /**
  * Says what a reply means. Only a whole JSON envelope from the API counts as an answer; a page, a redirect or half a
  * body is an unknown outcome, whatever its status says.
  */
 export function judge({ status, type, body, retryAfter }: Reply): Answer {
-  if (status === 204) return { is: "ok", data: null };
-  const json: any = /^application\/json\s*(;|$)/i.test(type ?? "") ? attempt(() => JSON.parse(body ?? "")) : null;
-  if (status >= 200 && status < 300) {
-    return json?.data !== undefined ? { is: "ok", data: json.data } : { is: "lost", why: "no answer of this API" };
-  }
-  if (status === 429) return { is: "limited", after: seconds(retryAfter) };
+  const json: any = /^application\/json\s*(;|$)/i.test(type ?? "") ? attempt(() => JSON.parse(body!)) : null;
+  if (status === 204 || (status >= 200 && status < 300 && json?.data !== undefined)) return { is: "ok", data: json?.data };
   const { code, message, fields, current } = json?.error ?? {};
-  // A proxy's own 404 says nothing of the file.
-  if (status < 400 || status === 408 || status === 425 || status >= 500 || (status === 404 && code !== "not_found" && code !== "unknown_save")) {
-    return { is: "lost", why: status ? "status " + status : "no answer came" };
-  }
-  if (status === 404 && code === "unknown_save") return { is: "unknown" };
-  if (status === 409 && code === "version_conflict" && isVersion(current?.version) && typeof current.rev === "string" && typeof current.saveId === "string") {
-    return { is: "conflict", current };
-  }
-  return { is: meaning[status] ?? (status === 422 && code === "schema_outdated" ? "outdated" : "rejected"), problem: { code: String(code || "status_" + status), message: String(message ?? ""), fields } };
+  let is = meaning[status + " " + code] ?? meaning[status] ?? (status < 400 || status >= 500 ? "lost" : "rejected");
+  if (is === "conflict" && !(isVersion(current?.version) && typeof current.rev === "string" && typeof current.saveId === "string")) is = "rejected";
+  return { is, current, after: seconds(retryAfter), problem: { code: String(code ?? status), message: String(message ?? (status ? "status " + status : "no answer")), fields } };
 }
-
-const meaning: Record<number, "unauthenticated" | "forbidden" | "gone"> = { 401: "unauthenticated", 403: "forbidden", 404: "gone", 410: "gone" };
 
 // A date, which Retry-After may be too, would need a clock to be trusted.
 function seconds(text: string | null | undefined): number {
@@ -44,5 +47,5 @@ function seconds(text: string | null | undefined): number {
 
 /** Full jitter: some part of a time that doubles with each failure, from a second to 45. In milliseconds. */
 export function backoff(failures: number, random: number): number {
-  return Math.round(random * Math.min(45_000, 1000 * 2 ** Math.min(failures, 10)));
+  return random * Math.min(45_000, 1000 * 2 ** Math.min(failures, 10));
 }

@@ -1,26 +1,48 @@
 // All of a user's unsaved work on this device: of files that are deleted too.
 import type { Desk } from "./desk";
 import type { Slot } from "./drafts";
-import { hold, live } from "./writer";
+import { hold, live, tabOf } from "./writer";
 
 /** Unsaved work that is kept on this device. */
 export interface Kept extends Slot {
-  open: boolean;
+  /** A session works on it, here or in a tab that lives: then it is not to be touched. Undefined where there are no locks to ask. */
+  open: boolean | undefined;
 }
 
-export async function kept(desk: Desk): Promise<Kept[]> {
+/** All of it, or one file's. */
+export async function kept(desk: Desk, file?: string): Promise<Kept[]> {
   const alive = await live(desk.env);
-  return (await desk.drafts.all()).map((s) => ({ ...s, open: desk.own(s.writer) ? desk.known.has(s.file) : alive(s.writer) }));
+  return (await desk.drafts.all(file)).map((s) => ({ ...s, open: isOwn(desk, s) ? isHere(desk, s) : alive(s.writer) }));
 }
 
-/** Deletes unsaved work of a tab that is gone. False: its tab lives. */
-export async function forget(desk: Desk, slot: Slot): Promise<boolean> {
-  const release = desk.own(slot.writer) ? !desk.known.has(slot.file) : await hold(desk.env, slot.writer);
-  if (desk.env.locks && !release) return false;
-  desk.drafts.drop(slot.key);
-  if (typeof release === "function") release();
-  return true;
+/** What is in a slot by now: it may have been written again, or taken, since it was listed. */
+export const found = async (desk: Desk, slot: Slot): Promise<Slot | undefined> => (await desk.drafts.all(slot.file)).find((s) => s.key === slot.key);
+
+const isOwn = (desk: Desk, slot: Slot): boolean => tabOf(slot.writer) === desk.writer;
+const isHere = (desk: Desk, slot: Slot): boolean => desk.known.get(slot.file)?.slotKey === slot.key;
+
+/**
+ * Does something to a slot while its tab cannot come back to it, and returns what that says. False: a session works on
+ * it, and nothing was done. Where there are no locks nobody can know.
+ */
+export async function alone(desk: Desk, slot: Slot, what: () => Promise<boolean>): Promise<boolean> {
+  const own = isOwn(desk, slot); // this tab has its lock already
+  const release = own ? null : await hold(desk.env, slot.writer);
+  if (own ? isHere(desk, slot) : desk.env.locks && !release) return false;
+  try {
+    return await what();
+  } finally {
+    release?.();
+  }
 }
+
+/** Deletes unsaved work, if it still is what was listed and no session works on it. Otherwise false. */
+export const forget = (desk: Desk, slot: Slot): Promise<boolean> =>
+  alone(desk, slot, async () => {
+    const same = (await found(desk, slot))?.text === slot.text;
+    if (same) desk.drafts.drop(slot.key);
+    return same;
+  });
 
 /**
  * Before the user signs out: saves what can be saved, and asks about what is left on this device. ask returns whether

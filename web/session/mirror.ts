@@ -38,14 +38,8 @@ export function mirrorOf(factory: IDBFactory | null): Mirror {
   opened.catch(() => undefined);
 
   return {
-    put: (key, text) => void run("readwrite", (slots) => slots.put(text, key)),
+    put: (key, text) => void run("readwrite", (slots) => slots.put([key, text], key)),
     delete: (key) => void run("readwrite", (slots) => slots.delete(key)),
-    async all(prefix) {
-      const found = await run("readonly", (slots) => {
-        const range = IDBKeyRange.bound(prefix, prefix + "\uffff");
-        return [slots.getAllKeys(range), slots.getAll(range)];
-      });
-      return found ? found[0].result.map((key, i) => [String(key), String(found[1].result[i])]) : [];
-    },
+    all: async (prefix) => (await run("readonly", (slots) => slots.getAll(IDBKeyRange.bound(prefix, prefix + "\uffff"))))?.result ?? [],
   };
 }

@@ -2,11 +2,10 @@ import { editable, step } from "./core";
 import { textOf } from "./content";
 import type { Desk } from "./desk";
 import type { Slot } from "./drafts";
-import { same, type Context } from "./input";
+import type { Context } from "./input";
 import { backoff } from "./judge";
 import { initial, isDirty, type Effect, type Event, type Keeping, type Phase, type State, type Timer } from "./state";
 import type { Draft, Kind, Merge, Problem, Version } from "./types";
-import { hold, live } from "./writer";
 
 /** What a view shows. It is another object after each change, and its content is never changed in place. */
 export interface View<C> {
@@ -29,15 +28,10 @@ export interface View<C> {
   canRebase: boolean;
 }
 
-/** Unsaved work of another tab, or of one that is gone. */
-export interface Sibling<C> extends Slot {
-  /** Its tab lives. Then it is not to be touched. Undefined where there are no locks to ask. */
-  open: boolean | undefined;
-  draft?: Draft<C>;
-}
-
 /** In milliseconds. */
 export const delays: Record<Exclude<Timer, "retry">, number> = { debounce: 1500, ceiling: 10_000, draft: 100 };
+
+const requests = { read: ["GET"], probe: ["GET", "/saves/"], put: ["PUT"], restore: ["POST", "/restore"] };
 
 /** Whoever resolves a merge: takes what it made, or makes something else of it. */
 export type Resolve<C> = (merge: Merge<C>, sides: { base: C; mine: C; theirs: C }) => C | Promise<C>;
@@ -83,36 +77,24 @@ export interface Session<C> {
   /** Gives up the work of a file that is gone. */
   forget(): void;
 
-  /** Unsaved work of this file in other slots. What was saved after all is cleared away first. */
-  siblings(): Promise<Sibling<C>[]>;
-
-  /**
-   * Takes over a sibling's work: it becomes unsaved work of this tab, on its own base, and its slot is deleted once this
-   * one is there. It throws when there is unsaved work here, or when the sibling's tab lives.
-   */
-  adopt(sibling: Sibling<C>): Promise<void>;
-
-  /** Deletes a sibling's work. It throws when its tab lives, or when nobody can know. */
-  discardSibling(sibling: Sibling<C>): Promise<void>;
-
   /** A view is gone. The session saves what it has, and stays until that is done. */
   close(): void;
 
   /** For Desk: another view is there. It settles once the file is asked for. */
   open(): Promise<Session<C>>;
+  /** For Desk: the page comes back. While it slept another one may have had its name, and have left work in its slot. */
+  resume(): Promise<void>;
   /** For Desk: the events that concern all sessions, and what others tell. */
   dispatch(e: Event<C>): void;
-  /** For Desk: whether there is work that would not outlive the page. */
-  unkept(): boolean;
-  /** For Desk: where the draft is. */
+  /** For Desk, and for the modules beside it: where the draft is. */
   readonly slotKey: string;
   /** For the modules beside it: where the file is. */
-  path(then?: string, id?: string): string;
+  path(then?: string, of?: string): string;
 }
 
 export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> {
   const { env, http, drafts } = desk;
-  const { window, locks } = env;
+  const { window } = env;
   const listeners = new Set<(view: View<C>) => void>();
   const timers = new Map<Timer, number>();
   const queue: Event<C>[] = [];
@@ -124,23 +106,27 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
   let views = 0;
   let abort: AbortController | undefined;
 
+  // Finds the own slot. What is not this session's stays where it is, and this one's work goes beside it.
+  const find = async (foreign: (slot: Slot) => boolean): Promise<Slot | undefined> => {
+    const slots = await drafts.all(id);
+    for (let n = 1; ; n++) {
+      const own = slots.find((slot) => slot.key === session.slotKey);
+      if (!own || !foreign(own)) return own;
+      cx = { ...cx, writer: desk.writer + "_" + n };
+    }
+  };
+
   // Reads the own slot, then the file.
   const start = async (): Promise<Session<C>> => {
-    let slot = await drafts.read(id, cx.writer);
-    // What cannot be read here stays where it is; this tab's work goes beside it.
-    for (let n = 1; slot?.unreadable; n++) {
-      cx = { ...cx, writer: desk.writer + "_" + n };
-      slot = await drafts.read(id, cx.writer);
-    }
-    const draft = slot?.draft?.type === kind.type ? (slot.draft as Draft<C>) : null;
-    dispatch({ type: "open", draft, nonce: env.id(), keeping: env.local ? "kept" : "unavailable" });
+    const own = await find((slot) => slot.draft?.type !== kind.type);
+    dispatch({ type: "open", draft: (own?.draft as Draft<C>) ?? null, nonce: env.id(), keeping: env.local ? "kept" : "unavailable" });
     return session;
   };
 
   const state = (): View<C> => {
-    const { phase, local, file, problem, theirs, newer, keeping, base } = s;
+    const { phase, local: content, file, problem, theirs, newer, keeping, base } = s;
     return (shown ??= {
-      phase, content: local, unsaved: isDirty(s), name: file?.name ?? "", version: base?.version ?? 0, keeping, problem, theirs, newer,
+      phase, content, unsaved: isDirty(s), name: file?.name ?? "", version: base?.version ?? 0, keeping, problem, theirs, newer,
       editable: editable(phase),
       canRebase: phase === "conflict" && !!kind.merge && base?.content !== undefined && theirs?.content !== undefined,
     });
@@ -180,34 +166,16 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
     return before.phase === "conflict" && s.phase === "saving";
   };
 
-  const slotOf = (writer: string) => drafts.now(id, writer)?.draft as Draft<C> | undefined;
-
-  // The own slot has what was adopted from another one. The hash is the quick way to see that it has not.
-  const holds = (d: Draft<C>): boolean => {
-    const own = slotOf(cx.writer);
-    return own?.adoptedFrom === d.writer && own.hash === d.hash && textOf(own.content) === textOf(d.content);
+  const stop = (): void => {
+    timers.forEach((id) => window.clearTimeout(id));
+    timers.clear();
   };
 
-  // A draft whose tab is gone may say what is stored, what was adopted here, or what was saved before the answer was lost.
-  const settled = async (d: Draft<C>): Promise<boolean> =>
-    holds(d) ||
-    (s.phase === "clean" && same(cx, d.content, s.local)) ||
-    (d.inflight?.seq === d.seq && (await http.send("GET", path("/saves/", d.inflight.saveId))).is === "ok");
-
-  const alone = async (sibling: Sibling<C>, what: (free: boolean) => void): Promise<void> => {
-    // Its slot beside this tab's own needs no lock: it is this tab's.
-    const release = desk.own(sibling.writer) ? () => undefined : await hold(env, sibling.writer);
-    if (locks && !release) throw new Error("it is open in another tab");
-    try {
-      what(release !== null);
-    } finally {
-      release?.();
-    }
-  };
-
-  // Without views and without work it is let go.
+  // Without views and without work it is let go, and asks for nothing more.
   const leave = (): void => {
-    if (views <= 0 && !isDirty(s) && s.phase !== "saving" && desk.known.get(id) === session) desk.known.delete(id);
+    if (views > 0 || isDirty(s) || /^(saving|loading)$/.test(s.phase)) return;
+    stop();
+    if (desk.known.get(id) === session) desk.known.delete(id);
   };
 
   const dispatch = (e: Event<C>): void => {
@@ -226,33 +194,26 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
     }
     if (s === before) return;
     shown = undefined;
-    for (const f of [...listeners]) f(state());
+    for (const f of [...listeners]) {
+      try {
+        f(state());
+      } catch (e) {
+        void Promise.reject(e); // a view that fails is told of, and stops nobody else
+      }
+    }
     leave();
   };
 
   const path = (then = "", of = ""): string => "files/" + encodeURIComponent(id) + then + encodeURIComponent(of);
 
-  const ask = async (request: number, method: string, where = "", body?: string, leaving?: boolean): Promise<void> => {
-    abort = new AbortController();
-    dispatch({ type: "answer", id: request, answer: await http.send(method, where || path(), body, leaving, abort) });
-  };
-
   const run = (e: Effect<C>): void => {
     switch (e.do) {
-      case "read":
-        return void ask(e.id, "GET");
-      case "probe":
-        return void ask(e.id, "GET", path("/saves/", e.saveId));
-      case "put":
-        return void ask(e.id, "PUT", "", e.body, e.leaving);
-      case "restore":
-        return void ask(e.id, "POST", path("/restore"));
       case "abort":
         return abort?.abort();
       case "set":
-        return set(e.timer, e.timer === "retry" ? (e.after ?? 0) + backoff(e.failures ?? 1, env.random()) : delays[e.timer] * (e.timer === "draft" ? pace : 1));
+        return set(e.timer, e.timer === "retry" ? e.after! * 1000 + backoff(e.failures!, env.random()) : delays[e.timer] * (e.timer === "draft" ? pace : 1));
       case "stop":
-        return stop(e.timer);
+        return stop();
       case "write": {
         const outcome = drafts.write(e.draft);
         // A large document's slot is written less often: typing goes before.
@@ -261,20 +222,21 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
         return;
       }
       case "clear":
-        return drafts.clear(id, cx.writer, e.seq);
+        return drafts.clear(session.slotKey, e.seq);
       case "announce":
         return desk.announce(id, e.version);
+      default: {
+        const [method, then] = requests[e.do];
+        abort = new AbortController();
+        void http.send(method, path(then, e.saveId), e.body, e.leaving, abort).then((answer) => dispatch({ type: "answer", id: e.id, answer }));
+      }
     }
   };
 
-  const stop = (timer: Timer): void => {
-    window.clearTimeout(timers.get(timer));
-    timers.delete(timer);
-  };
-
   const set = (timer: Timer, ms: number): void => {
-    if (timer === "ceiling" && timers.has(timer)) return;
-    stop(timer);
+    const before = timers.get(timer);
+    if (before !== undefined && timer === "ceiling") return;
+    window.clearTimeout(before);
     timers.set(
       timer,
       window.setTimeout(() => {
@@ -317,33 +279,6 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
     restore: () => does("restore"),
     forget: () => does("forget"),
 
-    async siblings() {
-      const alive = await live(env);
-      const out: Sibling<C>[] = [];
-      for (const slot of (await drafts.all(id)) as Sibling<C>[]) {
-        if (slot.writer === cx.writer) continue;
-        const open = locks ? alive(slot.writer) && !desk.own(slot.writer) : undefined;
-        if (slot.draft && open === false && (await settled(slot.draft))) drafts.drop(slot.key);
-        else out.push({ ...slot, open });
-      }
-      return out;
-    },
-
-    adopt: (sibling) =>
-      alone(sibling, (free) => {
-        const draft = slotOf(sibling.writer) ?? sibling.draft;
-        if (!draft) throw new Error("this draft cannot be read here");
-        if (s.phase !== "clean") throw new Error("save or discard what is here first");
-        dispatch({ type: "adopt", draft });
-        if (free && holds(draft)) drafts.drop(sibling.key);
-      }),
-
-    discardSibling: (sibling) =>
-      alone(sibling, (free) => {
-        if (!free) throw new Error("whether its tab is open cannot be known here");
-        drafts.drop(sibling.key);
-      }),
-
     close() {
       if (--views > 0) return;
       void flush();
@@ -354,7 +289,10 @@ export function sessionOf<C>(desk: Desk, id: string, kind: Kind<C>): Session<C> 
       views++;
       return started;
     },
-    unkept: () => isDirty(s) && s.keeping !== "kept",
+    async resume() {
+      await find(drafts.foreign);
+      dispatch({ type: "resume" });
+    },
     get slotKey() {
       return drafts.key(id, cx.writer);
     },

@@ -1,4 +1,4 @@
-import type { Answer, Current, Draft, FileInfo, Problem, Save, Version } from "./types";
+import type { Answer, Draft, FileInfo, Problem, Sent, Version } from "./types";
 
 /** Where a document stands. The table in table.ts says what leads where. */
 export type Phase =
@@ -39,7 +39,9 @@ export interface State<C> {
   seq: number;
   /** The edit that the server has. Unsaved work is what is above it. */
   saved: number;
-  inflight?: Save<C> | null;
+  inflight?: Sent | null;
+  /** What is in flight, or was last. The bytes are made once: a retry sends the same. */
+  sending?: { content: C; body: string };
   /** Own save ids whose outcome was never learned. */
   mine: string[];
   request?: Request | null;
@@ -50,7 +52,6 @@ export interface State<C> {
   failures: number;
   /** Save ids are this and a number. */
   nonce: string;
-  saves: number;
   /** The draft that is being restored while loading. */
   draft?: Draft<C> | null;
   adoptedFrom?: string;
@@ -60,7 +61,7 @@ export interface State<C> {
   armed?: boolean;
   keeping: Keeping;
   /** What is stored instead of base, in conflict; content once it was read. */
-  theirs: (Partial<Current> & Version & { content?: C; name?: string }) | null;
+  theirs: (Partial<FileInfo> & Version & { content?: C }) | null;
   /** Somebody saved this version meanwhile: a hint. */
   newer: number | null;
   problem: Problem | null;
@@ -83,20 +84,26 @@ export type Event<C> =
   | { type: "named"; name: string };
 
 export type Effect<C> =
-  | { do: "read"; id: number }
-  | { do: "probe"; id: number; saveId: string }
-  | { do: "put"; id: number; body: string; leaving: boolean }
-  | { do: "restore"; id: number }
+  | Ask
   | { do: "abort"; id: number }
   | { do: "set"; timer: Timer; failures?: number; after?: number }
-  | { do: "stop"; timer: Timer }
+  | { do: "stop" } // all timers
   | { do: "write"; draft: Omit<Draft<C>, "savedAt"> }
   | { do: "clear"; seq: number }
   | { do: "announce"; version: number };
 
+/** What is asked of the server. */
+export interface Ask {
+  do: "read" | "probe" | "put" | "restore";
+  id: number;
+  saveId?: string;
+  body?: string;
+  leaving?: boolean;
+}
+
 export function initial<C>(): State<C> {
   return {
-    phase: "loading", seq: 0, saved: 0, mine: [], requests: 0, generation: 0, failures: 0, nonce: "", saves: 0, keeping: "kept", theirs: null, newer: null, problem: null,
+    phase: "loading", seq: 0, saved: 0, mine: [], requests: 0, generation: 0, failures: 0, nonce: "", keeping: "kept", theirs: null, newer: null, problem: null,
   };
 }
 

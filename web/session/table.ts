@@ -4,7 +4,7 @@ import type { Phase } from "./state";
 
 /** What an event comes down to in a given state; see input.ts. */
 export type Input =
-  | "edit" | "due" | "flush" | "again" | "online" | "visible" | "hide" | "resume" | "behind"
+  | "open" | "edit" | "due" | "flush" | "again" | "online" | "visible" | "hide" | "resume" | "behind"
   | "loaded" | "draftFits" | "draftConflicts" | "draftUnsure" | "loadFailed" | "fileGone"
   | "saved" | "savedMore" | "lost" | "limited" | "unauthenticated" | "forbidden" | "gone" | "conflict" | "ownConflict" | "outdated" | "rejected"
   | "fresh" | "peeked" | "theirs" | "theirsSame" | "theirsOwn" | "theirsFailed" | "resolved"
@@ -20,14 +20,15 @@ const edits: Rows = { edit: [does.edit] };
 const discards: Rows = { discard: [does.wishToDiscard], discarded: [does.takeFile, "clean"], discardEnded: [does.goOn] };
 const forgets: Rows = { forget: [does.settleAll, "closed"] };
 const sends: Row = [does.send, "saving"];
-const sendsFresh: Row = [does.sendFresh, "saving"];
-const underWay: Rows = { ...edits, changed: [does.hint], resume: [does.resend, "saving"] };
+const stopped: Rows = { ...edits, again: sends };
+const underWay: Rows = { ...edits, changed: [does.hint], resume: sends };
 const loads: Row = [does.load, "loading"];
 const readsTheirs: Row = [does.readTheirs];
 
 /** The whole machine: from, on, and what comes of it. What is in no row changes nothing. docs/session-states.md draws it from here. */
 export const table: Record<Phase, Rows> = {
   loading: {
+    open: [does.open],
     loaded: [does.takeFile, "clean"],
     draftFits: [does.takeDraft, "dirty"],
     draftConflicts: [does.takeDraft, "conflict"],
@@ -36,7 +37,7 @@ export const table: Record<Phase, Rows> = {
     loadFailed: [does.waitToLoad, "unavailable"],
     resume: loads,
   },
-  unavailable: { again: loads, online: loads, visible: loads, resume: loads },
+  unavailable: { due: loads, again: loads, online: loads, visible: loads, resume: loads },
   clean: {
     edit: [does.edit, "dirty"],
     fresh: [does.takeFile],
@@ -50,7 +51,7 @@ export const table: Record<Phase, Rows> = {
     ...edits,
     due: sends,
     flush: sends,
-    hide: [does.sendLeaving, "saving"],
+    hide: sends,
     behind: sends,
     resume: [does.refresh],
     peeked: [does.hint],
@@ -72,13 +73,14 @@ export const table: Record<Phase, Rows> = {
     rejected: [does.drop, "rejected"],
     discard: [does.wishToDiscard],
   },
-  retrying: { ...underWay, again: sends, online: sendsFresh, flush: sendsFresh, ...discards },
+  retrying: { ...underWay, due: sends, again: sends, online: sends, flush: sends, ...discards },
   conflict: {
     ...edits,
     theirs: [does.keepTheirs],
     theirsSame: [does.takeFile, "clean"],
     theirsOwn: [does.rebaseOntoOwn, "saving"],
-    theirsFailed: [does.waitForTheirs],
+    theirsFailed: [does.backOff],
+    due: readsTheirs,
     again: readsTheirs,
     online: readsTheirs,
     resume: readsTheirs,
@@ -88,17 +90,16 @@ export const table: Record<Phase, Rows> = {
     ...forgets,
     ...discards,
   },
-  auth_required: { ...edits, again: sendsFresh, visible: sendsFresh, online: sendsFresh, ...discards },
-  blocked: { ...edits, again: sendsFresh, ...forgets, ...discards },
+  auth_required: { ...stopped, visible: sends, online: sends, ...discards },
+  blocked: { ...stopped, ...forgets, ...discards },
   orphaned: {
-    ...edits,
-    again: sendsFresh,
+    ...stopped,
     restore: [does.restore],
-    fileRestored: sendsFresh,
+    fileRestored: sends,
     restoreFailed: [does.complain],
     ...forgets,
   },
-  rejected: { edit: [does.edit, "dirty"], again: sendsFresh, ...forgets, ...discards },
-  reload_required: { ...edits, again: sendsFresh, ...discards },
+  rejected: { ...stopped, edit: [does.edit, "dirty"], ...forgets, ...discards },
+  reload_required: { ...stopped, ...discards },
   closed: {},
 };

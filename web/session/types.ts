@@ -67,7 +67,7 @@ export interface Draft<C> {
   base: Version & { content?: C };
   /** Counts edits; a slot is deleted only for the edit that was acknowledged. */
   seq: number;
-  inflight?: Sent;
+  inflight?: Sent | null;
   /** Save ids of this work whose outcome was never learned. */
   mine: string[];
   adoptedFrom?: string;
@@ -78,17 +78,17 @@ export interface Draft<C> {
 }
 
 /** How an answer is understood; see judge. */
-export type Answer =
-  | { is: "ok"; data: unknown }
-  | { is: "lost"; why: string }
-  | { is: "limited"; after: number }
-  | { is: "unauthenticated"; problem: Problem }
-  | { is: "forbidden"; problem: Problem }
-  | { is: "gone"; problem: Problem }
-  | { is: "conflict"; current: Current }
-  | { is: "outdated"; problem: Problem }
-  | { is: "unknown" }
-  | { is: "rejected"; problem: Problem };
+export interface Answer {
+  is: "ok" | "lost" | "limited" | "unauthenticated" | "forbidden" | "gone" | "conflict" | "outdated" | "unknown" | "rejected";
+  /** When it is ok. */
+  data?: unknown;
+  /** When it is not. */
+  problem?: Problem;
+  /** When it is limited: seconds. */
+  after?: number;
+  /** When it is a conflict. */
+  current?: Current;
+}
 
 /** The stored version that a save met. */
 export interface Current extends Version {
@@ -101,10 +101,4 @@ export interface Problem {
   code: string;
   message: string;
   fields?: Record<string, string>;
-}
-
-/** What a save sends. The body is made once: a retry sends the same bytes. */
-export interface Save<C> extends Sent {
-  body: string;
-  content: C;
 }

@@ -9,21 +9,16 @@ const name = (writer: string): string => "weir.writer/" + tabOf(writer);
  */
 export function hold(env: Environment, writer: string): Promise<(() => void) | null> {
   return new Promise((done) => {
-    const locks = env.locks;
-    if (!locks) return done(null);
-    locks
-      .request(name(writer), { ifAvailable: true }, (lock) => {
-        if (!lock) return done(null);
-        return new Promise<void>((release) => done(release));
-      })
-      .catch(() => done(null));
+    const none = () => done(null);
+    if (!env.locks) return none();
+    env.locks.request(name(writer), { ifAvailable: true }, (lock) => (lock ? new Promise<void>(done) : none())).catch(none);
   });
 }
 
-/** The writers whose tabs live. */
-export async function live(env: Environment): Promise<(writer: string) => boolean> {
-  const held = new Set((await env.locks?.query())?.held?.map((l) => l.name));
-  return (writer) => held.has(name(writer));
+/** Says of a writer whether its tab lives: undefined where there are no locks to ask. */
+export async function live({ locks }: Environment): Promise<(writer: string) => boolean | undefined> {
+  const held = locks && new Set((await locks.query()).held?.map((l) => l.name));
+  return (writer) => held?.has(name(writer));
 }
 
 /**
@@ -33,7 +28,7 @@ export async function live(env: Environment): Promise<(writer: string) => boolea
 export async function claim(env: Environment): Promise<{ writer: string; release: () => void }> {
   const key = "weir.writer";
   let writer = attempt(() => env.tab?.getItem(key)) ?? "";
-  let release = /^[A-Za-z0-9-]{8,48}$/.test(writer) ? await hold(env, writer) : null;
+  let release = /^[a-z0-9-]{8,48}$/i.test(writer) ? await hold(env, writer) : null;
   if (!release) {
     writer = env.id();
     release = await hold(env, writer);

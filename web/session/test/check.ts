@@ -26,3 +26,8 @@ export function throws(f: () => unknown, what: string): void {
   }
   throw new Error(what + ": nothing was thrown");
 }
+export async function rejects(p: Promise<unknown>, what: string): Promise<void> {
+  let failed = false;
+  await p.catch(() => (failed = true));
+  if (!failed) throw new Error(what + ": it was done");
+}

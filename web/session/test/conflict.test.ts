@@ -197,3 +197,14 @@ test("the core leaves the state that it is given as it was", () => {
   step(t.state, { type: "resolved", content: { text: "x" }, theirs: t.state.theirs! }, t.cx);
   ok(JSON.stringify(t.state) === text, "it changed");
 });
+
+test("what changes nothing gives back the same state", () => {
+  const w = world();
+  const t = w.open("a");
+  for (const type of ["flush", "again", "online", "visible", "hide", "restore"] as const) is(step(t.state, { type }, t.cx)[0] === t.state, true, type);
+  is(step(t.state, { type: "answer", id: 99, answer: { is: "ok" } }, t.cx)[0] === t.state, true);
+  is(step(t.state, { type: "changed", version: 1 }, t.cx)[0] === t.state, true);
+  t.edit({ text: "mine" });
+  t.dispatch({ type: "discard" });
+  is(step(t.state, { type: "flush" }, t.cx)[0] === t.state, true, "while a discard is read");
+});

@@ -18,6 +18,17 @@ test("15 after a failed first load nothing can be edited and no save is possible
   is(t.state.phase, "clean");
 });
 
+test("15 a first load that is told to wait does so", () => {
+  const w = world();
+  w.tab("a").open();
+  const [t] = w.tabs;
+  w.answer(w.take(), { status: 429, retryAfter: "7" });
+  is(t.effects.filter((e) => e.do === "set"), [{ do: "set", timer: "retry", failures: 1, after: 7 }]);
+  t.fire("retry");
+  w.settle();
+  is(t.state.phase, "clean");
+});
+
 test("15 a document of another type, or of a form that is not understood, is not edited", () => {
   for (const wrong of [{ type: "record" }, { content: { cells: {} } }, { version: undefined }, { id: "fil_000000000000" }, { rev: 7 }]) {
     const w = world();

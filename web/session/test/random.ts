@@ -118,7 +118,7 @@ class Life {
     }
     for (const e of t.effects) {
       if (e.do !== "put") continue;
-      const head = /^\{"expectedVersion":(\d+),"expectedRev":"([^"]*)"/.exec(e.body)!;
+      const head = /^\{"expectedVersion":(\d+),"expectedRev":"([^"]*)"/.exec(e.body!)!;
       const p = { expectedVersion: Number(head[1]), expectedRev: head[2] };
       this.check(s.phase === "saving", () => "a save left in " + s.phase);
       this.check(before !== "conflict" || event === "resolved" || event === "answer", () => "a save left a conflict by " + event);

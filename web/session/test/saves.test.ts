@@ -237,6 +237,12 @@ test("29 the backoff grows with each failure and begins again with success, onli
   w.answer(w.take(), noReply);
   is(failures(), 1, "the user begins again");
   t.fire("retry");
+  w.answer(w.take(), noReply);
+  is(failures(), 2);
+  t.dispatch({ type: "again" });
+  w.answer(w.take(), noReply);
+  is(failures(), 1, "retry is the user too");
+  t.fire("retry");
   w.settle();
   t.edit({ text: "three" });
   t.fire("debounce");
@@ -323,4 +329,23 @@ test("15 a kind that throws has not understood the content: nothing is edited", 
   const kind = { ...markdown, read: () => JSON.parse("{") };
   const t = new World(kind, { text: "one" }).open("w");
   is([t.state.phase, t.state.request], ["unavailable", null]);
+});
+
+test("07 a probe that tells of a version that the save cannot have made is no answer", () => {
+  const w = world();
+  let t = w.open("a");
+  t.edit({ text: "two" });
+  t.fire("debounce");
+  w.serve(w.take());
+  t.kill();
+  w.server.commit("other", { text: "theirs" });
+  t = w.tab("a");
+  t.open();
+  const read = w.take();
+  w.answer(read, w.serve(read));
+  w.answer(w.take(), json(200, { data: { version: 1, currentVersion: 3 } }));
+  is([t.state.phase, t.slot?.content], ["unavailable", { text: "two" }]);
+  t.dispatch({ type: "again" });
+  w.settle();
+  is([t.state.phase, t.state.local, t.slot], ["clean", { text: "theirs" }, null]);
 });

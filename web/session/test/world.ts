@@ -108,9 +108,9 @@ export class World {
     const e = w.effect;
     switch (e.do) {
       case "put":
-        return this.server.put(e.body);
+        return this.server.put(e.body!);
       case "probe":
-        return this.server.probe(e.saveId);
+        return this.server.probe(e.saveId!);
       case "restore":
         this.server.deleted = false;
         return this.server.get();
@@ -201,7 +201,7 @@ export class Tab {
         this.timers.add(e.timer);
         return;
       case "stop":
-        this.timers.delete(e.timer);
+        this.timers.clear();
         return;
       case "write":
         if (world.full) this.queue.push({ type: "drafted", outcome: "behind" });
