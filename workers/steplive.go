@@ -202,7 +202,10 @@ func (s *Service) statementAlone(ctx context.Context, call statementCall) (json.
 	call.fence.SessionChanged = &changed
 	began := time.Now()
 	out, err := call.fence.Execute(ctx, conn)
-	if err == nil && !changed && time.Since(began) < quickStep {
+	switch took := time.Since(began); {
+	case changed || took > slowStep:
+		call.text.keepAlone()
+	case err == nil && took < quickStep:
 		call.text.quick()
 	}
 	var (
