@@ -23,7 +23,7 @@ func bounded(t *testing.T, pool *pgxpool.Pool, lease time.Duration, write func(o
 	client := runKinds(t, pool, workers.Bind(boundKind, workers.KindConfig{
 		MaxWorkers: 60, Lease: lease, Backoff: workers.Backoff{First: 50 * time.Millisecond, Max: 200 * time.Millisecond},
 	}, workers.Statement("only", func(_ context.Context, in *workers.In[order]) (workers.SQL, error) { return write(in.Payload), nil })))
-	for range 2 {
+	for range 3 {
 		for i, o := range proofs {
 			o.Item = fmt.Sprint("proof ", i, time.Now().UnixNano())
 			require.Equal(t, jobs.StatusSucceeded, waitFor(t, client, enqueueBound(t, client, o)[0]).Status)
@@ -180,4 +180,36 @@ func TestStepGroup_ATextThatCannotBePreparedHoldsUpNobody(t *testing.T) {
 		require.Equal(t, jobs.StatusSucceeded, run.Status)
 		require.Equal(t, int64(1), run.Attempt)
 	}
+}
+
+// What a function sets for its transaction alone, as the tenant that policies ask for, reaches no neighbour.
+func TestStepGroup_TheTenantOfAStepReachesNoNeighbour(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t, pgtest.MaxConns(8))
+	doneTable(t, pool)
+	_, err := pool.Exec(t.Context(), `create function "As tenant"(name text) returns text language plpgsql as $$ begin
+			return set_config('app.tenant', name, true);
+		end $$;
+		create function tenant() returns text stable language sql as $$ select coalesce(current_setting('app.tenant', true), '') $$`)
+	require.NoError(t, err)
+	client := bounded(t, pool, 10*time.Second, func(o order) workers.SQL {
+		text := "insert into done values ($1, tenant()) returning entry"
+		if o.Count == 1 {
+			text = `insert into done values ($1, "As tenant" ('mine')) returning entry`
+		}
+		return workers.SQL{Text: text, Args: []any{o.Item}}
+	}, order{}, order{Count: 1})
+	orders := items("some ", 60)
+	for i := range orders {
+		orders[i].Count = i % 3 % 2
+	}
+	for _, id := range enqueueBound(t, client, orders...) {
+		require.Equal(t, jobs.StatusSucceeded, waitFor(t, client, id).Status)
+	}
+	var mine int
+	require.NoError(t, pool.QueryRow(t.Context(), "select count(*) from done where zone = 'mine' and starts_with(entry, 'some ')").Scan(&mine))
+	require.Equal(t, 20, mine)
+	txs, rows := commits(t, pool, "some ")
+	require.Equal(t, 60, rows)
+	require.Less(t, txs, 58, "those that call nothing of the sort share commits")
 }

@@ -205,8 +205,11 @@ func (s *Service) statementAlone(ctx context.Context, call statementCall) (json.
 	switch took := time.Since(began); {
 	case changed || took > slowStep:
 		call.text.keepAlone()
-	case err == nil && took < quickStep:
-		call.text.quick()
+	case err == nil && took < quickStep && s.prepares && call.text.quick():
+		var harmless bool
+		if conn.QueryRow(ctx, callsNothingOfOnesOwn, call.text.calls).Scan(&harmless) == nil && harmless {
+			call.text.prove()
+		}
 	}
 	var (
 		pgErr    *pgconn.PgError
