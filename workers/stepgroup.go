@@ -40,7 +40,9 @@ type statementCall struct {
 
 func (s *Service) newStatements(lease time.Duration) *coalesce.Group[uuid.UUID, statementCall, json.RawMessage] {
 	// A group that takes longer than its write may leaves everybody in it in doubt.
-	wait := receipts.GroupWait{Statement: min(slowStep, lease/8), Lock: min(2*quickStep, lease/16), Group: writeTimeout(lease) / 2}
+	wait := receipts.GroupWait{
+		Statement: min(slowStep, lease/8), Lock: min(2*quickStep, lease/16), Prepare: min(time.Second, lease/8), Group: writeTimeout(lease) / 2,
+	}
 	return coalesce.New(coalesce.Config[uuid.UUID, statementCall, json.RawMessage]{
 		Key: func(c statementCall) uuid.UUID { return c.fence.Run },
 		Max: maxGroup, Flushers: groupFlushers, Patience: groupPatience, Timeout: writeTimeout(lease), InDoubt: groupInDoubt, Hold: 2 * quickStep,

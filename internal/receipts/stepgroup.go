@@ -17,9 +17,10 @@ import (
 
 // GroupWait bounds what the statements of a group may make each other wait for.
 type GroupWait struct {
-	// Statement bounds each one, and how long they may take to be prepared, which may wait for who alters a table. Lock bounds
-	// each one's wait for a row: the locks of those before it are held meanwhile.
+	// Statement bounds each one, Lock its wait for a row: the locks of those before it are held meanwhile.
 	Statement, Lock time.Duration
+	// Prepare bounds how long a connection may take to prepare them, which waits for who alters a table.
+	Prepare time.Duration
 	// Group bounds what all of them may take together: an equal share is each one's bound, where that is less.
 	Group time.Duration
 }
@@ -67,7 +68,7 @@ func ExecuteMany(ctx context.Context, db Sender, steps []StatementFence, wait Gr
 	batch.Queue(sameSession)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	results, err := send(ctx, cancel, db, batch, wait.Statement)
+	results, err := send(ctx, cancel, db, batch, wait.Prepare)
 	if err != nil {
 		return nil, &GroupError{At: -1, Err: err}
 	}
