@@ -24,9 +24,10 @@ const (
 	// how long one goes alone.
 	groupFlushers = 4
 	groupPatience = 500 * time.Microsecond
-	// quickStep is how long a statement may take alone to be one that may share a transaction. In a group it may take five
-	// times that, and wait for a lock for twice that.
+	// quickStep is how long a statement may take alone to be one that may share a transaction. In a group it may take as long
+	// as slowStep, and wait for a lock for twice as long as quickStep.
 	quickStep = 50 * time.Millisecond
+	slowStep  = 5 * quickStep
 	// aloneFor is how long a text stays out of groups after it has spoilt one.
 	aloneFor = time.Minute
 )
@@ -38,10 +39,13 @@ type statementCall struct {
 }
 
 func (s *Service) newStatements(lease time.Duration) *coalesce.Group[uuid.UUID, statementCall, json.RawMessage] {
-	wait := receipts.GroupWait{Statement: min(5*quickStep, lease/8), Lock: min(2*quickStep, lease/16)}
+	// A group that takes longer than its write may leaves everybody in it in doubt.
+	wait := receipts.GroupWait{
+		Statement: min(slowStep, lease/8), Lock: min(2*quickStep, lease/16), Prepare: min(time.Second, lease/8), Group: writeTimeout(lease) / 2,
+	}
 	return coalesce.New(coalesce.Config[uuid.UUID, statementCall, json.RawMessage]{
 		Key: func(c statementCall) uuid.UUID { return c.fence.Run },
-		Max: maxGroup, Flushers: groupFlushers, Patience: groupPatience, Timeout: writeTimeout(lease), InDoubt: groupInDoubt,
+		Max: maxGroup, Flushers: groupFlushers, Patience: groupPatience, Timeout: writeTimeout(lease), InDoubt: groupInDoubt, Hold: 2 * quickStep,
 		One: s.statementAlone,
 		Many: func(ctx context.Context, calls []statementCall) (map[uuid.UUID]json.RawMessage, error) {
 			return s.statementsTogether(ctx, calls, wait)
@@ -68,7 +72,7 @@ func (s *Service) statementsTogether(ctx context.Context, calls []statementCall,
 		fences[i] = c.fence
 	}
 	outs, err := receipts.ExecuteMany(ctx, conn, fences, wait)
-	giveBack(conn, err != nil && conn.Conn().IsClosed())
+	conn.Release() // the pool drops one that is closed or busy
 	var refused *receipts.GroupError
 	switch {
 	case err == nil:

@@ -30,7 +30,7 @@ func groups(t *testing.T, pool *pgxpool.Pool, text string) *jobs.Client {
 	client := runKinds(t, pool, workers.Bind(groupKind, workers.KindConfig{
 		MaxWorkers: 60, Lease: 4 * time.Second, Backoff: workers.Backoff{First: 50 * time.Millisecond, Max: 200 * time.Millisecond},
 	}, step("first"), step("second")))
-	for i := range 2 {
+	for i := range 3 {
 		require.Equal(t, jobs.StatusSucceeded, waitFor(t, client, enqueueGroup(t, client, order{Item: fmt.Sprint("proof ", i)})[0]).Status)
 	}
 	return client
@@ -146,12 +146,15 @@ func TestStepGroup_TheSessionOfAStepReachesNoNeighbour(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.Pool(t, pgtest.MaxConns(8))
 	doneTable(t, pool)
-	_, err := pool.Exec(t.Context(), `create function zone(n int) returns text language plpgsql as $$ begin
-		if n > 0 then perform pg_catalog.set_config('TimeZone', 'Asia/Tokyo', false); end if;
-		return current_setting('TimeZone');
-	end $$`)
+	_, err := pool.Exec(t.Context(), `alter table done add n int;
+		create function zone() returns trigger language plpgsql as $$ begin
+			if new.n > 0 then perform pg_catalog.set_config('TimeZone', 'Asia/Tokyo', false); end if;
+			new.zone = current_setting('TimeZone');
+			return new;
+		end $$;
+		create trigger zone before insert on done for each row execute function zone()`)
 	require.NoError(t, err)
-	client := groups(t, pool, "insert into done values ($1, zone($2)) returning entry")
+	client := groups(t, pool, "insert into done values ($1, '', $2) returning entry")
 	orders := items("some ", 60)
 	orders[3].Count = 1
 	for _, id := range enqueueGroup(t, client, orders...) {

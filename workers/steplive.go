@@ -202,8 +202,14 @@ func (s *Service) statementAlone(ctx context.Context, call statementCall) (json.
 	call.fence.SessionChanged = &changed
 	began := time.Now()
 	out, err := call.fence.Execute(ctx, conn)
-	if err == nil && !changed && time.Since(began) < quickStep {
-		call.text.quick()
+	switch took := time.Since(began); {
+	case changed || took > slowStep:
+		call.text.keepAlone()
+	case err == nil && took < quickStep && s.prepares && call.text.quick():
+		var harmless bool
+		if conn.QueryRow(ctx, callsNothingOfOnesOwn, call.text.calls).Scan(&harmless) == nil && harmless {
+			call.text.prove()
+		}
 	}
 	var (
 		pgErr    *pgconn.PgError

@@ -31,9 +31,9 @@ const (
 	// proveTx fails with 22012 after a smuggled COMMIT: the token was local to the transaction that is gone. The fence
 	// then resolves its names as the pool's connections do, whatever the step has set (another path for each would have
 	// PostgreSQL plan anew each time), and waits for a lock less long than a statement may take.
-	proveTx = `select 1 / (current_setting('weir.token', true) = $1)::int,
-    set_config('search_path', coalesce(current_setting('weir.path', true), 'pg_catalog'), true),
-    set_config('lock_timeout', $2, true), set_config('statement_timeout', $3, true)`
+	proveTx = `select 1 operator(pg_catalog./) (pg_catalog.current_setting('weir.token', true) operator(pg_catalog.=) $1)::int,
+    pg_catalog.set_config('search_path', coalesce(pg_catalog.current_setting('weir.path', true), 'pg_catalog'), true),
+    pg_catalog.set_config('lock_timeout', $2, true), pg_catalog.set_config('statement_timeout', $3, true)`
 	immediate = "set constraints all immediate"
 	commit    = "commit"
 )

@@ -35,6 +35,9 @@ type Config[K comparable, In, Out any] struct {
 	// Linger is how long a flusher that has just written waits for more before it takes a batch that is not large. Zero is
 	// not at all.
 	Linger time.Duration
+	// Hold is how long a call that goes alone keeps its flusher: after that another may start in its place, so that calls
+	// which wait for something do not hold up all that come after them. Zero is until it has ended.
+	Hold time.Duration
 }
 
 // Group coalesces calls. Its methods are safe for concurrent use. It holds no goroutine while nothing waits.
@@ -133,7 +136,9 @@ func (g *Group[K, In, Out]) flush() {
 		case 0:
 			return
 		case 1:
-			g.one(batch[0])
+			if !g.alone(batch[0]) {
+				return
+			}
 		default:
 			g.many(batch)
 		}
@@ -165,6 +170,28 @@ func (g *Group[K, In, Out]) take() []*call[In, Out] {
 	}
 	g.queue, g.began = rest, time.Now()
 	return batch
+}
+
+// alone carries out one call. kept is false when it took so long that its flusher counts no more.
+func (g *Group[K, In, Out]) alone(c *call[In, Out]) (kept bool) {
+	if g.cfg.Hold == 0 {
+		g.one(c)
+		return true
+	}
+	timer := time.AfterFunc(g.cfg.Hold, g.passOn)
+	g.one(c)
+	return timer.Stop()
+}
+
+// passOn takes a flusher off the count, and starts one in its place where somebody waits.
+func (g *Group[K, In, Out]) passOn() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.queue) > 0 {
+		go g.flush()
+		return
+	}
+	g.flushes--
 }
 
 func (g *Group[K, In, Out]) one(c *call[In, Out]) {

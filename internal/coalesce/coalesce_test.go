@@ -155,6 +155,33 @@ func TestDo_HalfABatchThatWaitsDoesNotWaitForPatience(t *testing.T) {
 	require.Equal(t, [][]in{{{1, 1}, {2, 2}, {3, 3}}}, w.batches)
 }
 
+// Calls that hang alone, as many as there are flushers, do not hold up what comes after them.
+func TestDo_CallsThatHangAloneKeepNoFlusher(t *testing.T) {
+	t.Parallel()
+	w := newWorld()
+	g := w.group(10, func(c *coalesce.Config[int, in, int]) { c.Flushers, c.Hold = 1, 20*time.Millisecond })
+	ctx := context.Background()
+	answers := make(chan answer, 5)
+	for i := range 5 {
+		go func() {
+			out, err := g.Do(ctx, in{i, i})
+			answers <- answer{out, err}
+		}()
+		select {
+		case <-w.entered:
+		case <-time.After(10 * time.Second):
+			require.Fail(t, "a call was held up", "call %d", i)
+		}
+	}
+	close(w.goOn)
+	for range 5 {
+		require.NoError(t, (<-answers).err)
+	}
+	out, err := g.Do(ctx, in{7, 7})
+	require.NoError(t, err)
+	require.Equal(t, 7, out, "the count of flushers is right again")
+}
+
 func TestDo_ABadElementFailsAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld()

@@ -8,6 +8,7 @@ const session = `pg_catalog.concat_ws('|', pg_catalog.current_setting('session_a
     pg_catalog.current_setting('statement_timeout'), pg_catalog.current_setting('lock_timeout'),
     pg_catalog.current_setting('idle_in_transaction_session_timeout'), pg_catalog.current_setting('default_transaction_read_only'),
     pg_catalog.current_setting('default_transaction_isolation'), pg_catalog.current_setting('row_security'),
+    pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('session_replication_role'),
     pg_catalog.current_setting('standard_conforming_strings'), pg_catalog.pg_my_temp_schema())`
 
 const (

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -17,6 +19,15 @@ import (
 type GroupWait struct {
 	// Statement bounds each one, Lock its wait for a row: the locks of those before it are held meanwhile.
 	Statement, Lock time.Duration
+	// Prepare bounds how long a connection may take to prepare them, which waits for who alters a table.
+	Prepare time.Duration
+	// Group bounds what all of them may take together: an equal share is each one's bound, where that is less.
+	Group time.Duration
+}
+
+func (w GroupWait) args(steps int) []any {
+	share := w.Group / time.Duration(max(steps, 1))
+	return []any{milliseconds(min(w.Statement, share)), milliseconds(min(w.Lock, share/2))}
 }
 
 // GroupError says why a group was refused.
@@ -44,19 +55,31 @@ const sameSession = `select 1 / (` + SameSession + `)::int`
 // Statements must be such that they may share a transaction: quick ones, with all their parameters.
 func ExecuteMany(ctx context.Context, db Sender, steps []StatementFence, wait GroupWait) ([]json.RawMessage, error) {
 	batch := &pgx.Batch{}
-	batch.Queue(bound, milliseconds(wait.Statement), milliseconds(wait.Lock))
+	batch.Queue(bound, wait.args(len(steps))...)
+	texts := make([]string, len(steps))
 	for i, f := range steps {
 		sql, args, err := f.statement(true)
 		if err != nil {
 			return nil, &GroupError{At: i, Err: err}
 		}
 		batch.Queue(sql, args...)
+		texts[i] = sql
 	}
 	batch.Queue(sameSession)
-	results := db.SendBatch(ctx, batch)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	results, err := send(ctx, cancel, db, batch, wait.Prepare)
+	if err != nil {
+		return nil, &GroupError{At: -1, Err: err}
+	}
 	outs := make([]json.RawMessage, len(steps))
 	if _, err := results.Exec(); err != nil {
-		return nil, refuseGroup(results, -1, err, err)
+		at := -1
+		var unformed pgx.ErrPreprocessingBatch
+		if errors.As(err, &unformed) {
+			at = slices.Index(texts, unformed.SQL()) // some step of this text: it is the text that is kept alone
+		}
+		return nil, refuseGroup(results, at, err, err)
 	}
 	for i, f := range steps {
 		var out *string
@@ -77,6 +100,19 @@ func ExecuteMany(ctx context.Context, db Sender, steps []StatementFence, wait Gr
 		return nil, refuseGroup(results, -1, err, err)
 	}
 	return outs, nil
+}
+
+// send prepares what the connection does not know yet, and sends the batch. A panic is an argument's: values are asked for
+// before anything can be committed, and whoever holds the connection finds it busy, so that it is not used again.
+func send(ctx context.Context, cancel context.CancelFunc, db Sender, batch *pgx.Batch, wait time.Duration) (results pgx.BatchResults, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+		}
+	}()
+	// The server's bounds are set by the batch itself.
+	defer time.AfterFunc(wait, cancel).Stop()
+	return db.SendBatch(ctx, batch), nil
 }
 
 // refuseGroup ends a group for which PostgreSQL, or nobody, has answered err.

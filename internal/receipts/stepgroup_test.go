@@ -18,7 +18,7 @@ import (
 
 const enterText = "insert into book values ($1) returning entry"
 
-var groupWait = receipts.GroupWait{Statement: 5 * time.Second, Lock: 5 * time.Second}
+var groupWait = receipts.GroupWait{Statement: 5 * time.Second, Lock: 5 * time.Second, Prepare: time.Minute, Group: time.Minute}
 
 // group owns as many runs as there are entries, each with a step that writes one.
 func group(t *testing.T, pool *pgxpool.Pool, texts ...string) (steps []receipts.StatementFence, runs []uuid.UUID) {
@@ -104,7 +104,7 @@ func TestStepGroup_OneThatIsRefusedCommitsNothing(t *testing.T) {
 			for i, run := range runs {
 				before[i] = fencetest.Outcomes(t, pool, run)
 			}
-			_, err := receipts.ExecuteMany(t.Context(), pool, steps, receipts.GroupWait{Statement: time.Second, Lock: 200 * time.Millisecond})
+			_, err := receipts.ExecuteMany(t.Context(), pool, steps, receipts.GroupWait{Statement: time.Second, Lock: 200 * time.Millisecond, Prepare: time.Minute, Group: time.Minute})
 			var refused *receipts.GroupError
 			require.ErrorAs(t, err, &refused)
 			require.Equal(t, c.at, refused.At, "%v", err)
