@@ -30,7 +30,7 @@ func (dbopsArgs) Kind() string { return "dbops-reaper" }
 func (s *Service) addDBOps(workers *river.Workers) error {
 	var one sync.Mutex // the sweeper is for one goroutine
 	sweeper := doorbell.NewResetSweeper(s.pool, s.bells, s.cfg.DoorbellGrace)
-	return river.AddWorkerSafely(workers, &upkeepWorker[dbopsArgs]{longest: 5 * time.Minute, do: func(ctx context.Context) error {
+	return river.AddWorkerSafely(workers, &upkeepWorker[dbopsArgs]{longest: 5 * time.Minute, stop: s.runs, do: func(ctx context.Context) error {
 		one.Lock()
 		defer one.Unlock()
 		return errors.Join(s.reap(ctx), s.tendResets(ctx, sweeper, true))

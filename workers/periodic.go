@@ -32,6 +32,8 @@ func (expirePlansArgs) Kind() string { return "expire-plans" }
 type upkeepWorker[T river.JobArgs] struct {
 	river.WorkerDefaults[T]
 	do func(context.Context) error
+	// stop ends when the service has no handler left, or waits for none any more.
+	stop context.Context
 	// longest bounds a round; the next one goes on. Zero is River's own, a minute.
 	longest time.Duration
 }
@@ -39,8 +41,17 @@ type upkeepWorker[T river.JobArgs] struct {
 // Timeout is longest.
 func (w *upkeepWorker[T]) Timeout(*river.Job[T]) time.Duration { return w.longest }
 
-// Work does a round.
-func (w *upkeepWorker[T]) Work(ctx context.Context, _ *river.Job[T]) error { return w.do(ctx) }
+// Work does a round. A shutdown ends it, and the next round, here or elsewhere, goes on: what it did is committed.
+func (w *upkeepWorker[T]) Work(ctx context.Context, _ *river.Job[T]) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.stop, cancel)()
+	err := w.do(ctx)
+	if w.stop.Err() != nil {
+		return nil
+	}
+	return err
+}
 
 // clean deletes finished runs after their retention.
 func (s *Service) clean(ctx context.Context) error {
@@ -59,10 +70,10 @@ func (s *Service) addWorkers(w *river.Workers) error {
 	errs := []error{
 		river.AddWorkerSafely(w, deliveries), river.AddWorkerSafely(w, newChunkWorker(deliveries)),
 		s.addResets(w), s.addPlans(w), s.addDBOps(w),
-		river.AddWorkerSafely(w, &upkeepWorker[cleanArgs]{do: s.clean, longest: 10 * time.Minute}),
-		river.AddWorkerSafely(w, &upkeepWorker[reclaimArgs]{do: s.reap}),
-		river.AddWorkerSafely(w, &upkeepWorker[healPlansArgs]{do: s.reap}),
-		river.AddWorkerSafely(w, &upkeepWorker[expirePlansArgs]{do: s.expirePlans}),
+		river.AddWorkerSafely(w, &upkeepWorker[cleanArgs]{do: s.clean, stop: s.runs, longest: 10 * time.Minute}),
+		river.AddWorkerSafely(w, &upkeepWorker[reclaimArgs]{do: s.reap, stop: s.runs}),
+		river.AddWorkerSafely(w, &upkeepWorker[healPlansArgs]{do: s.reap, stop: s.runs}),
+		river.AddWorkerSafely(w, &upkeepWorker[expirePlansArgs]{do: s.expirePlans, stop: s.runs}),
 	}
 	for _, b := range s.cfg.Kinds {
 		errs = append(errs, s.addBinding(w, b))
