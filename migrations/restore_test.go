@@ -29,10 +29,8 @@ func TestUp_ADumpWithRunsIsRestored(t *testing.T) {
 	execute(t, from, someRuns)
 	bin := values[string](t, from, "select setting from pg_config where name = 'BINDIR'")[0]
 	dump, psql := filepath.Join(bin, "pg_dump"), filepath.Join(bin, "psql")
-	for _, program := range []string{dump, psql} {
-		if _, err := os.Stat(program); errors.Is(err, os.ErrNotExist) {
-			t.Skip(program, "is not installed")
-		}
+	if _, err := os.Stat(dump); errors.Is(err, os.ErrNotExist) && os.Getenv(pgtest.MajorVariable) != "" {
+		t.Skip("the servers that npm has for the matrix come without pg_dump; everywhere else it must be there")
 	}
 	file := filepath.Join(t.TempDir(), "dump.sql")
 	for _, cmd := range []*exec.Cmd{

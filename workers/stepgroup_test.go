@@ -38,9 +38,14 @@ func groups(t *testing.T, pool *pgxpool.Pool, text string) *jobs.Client {
 
 func enqueueGroup(t *testing.T, client *jobs.Client, orders ...order) []jobs.RunID {
 	t.Helper()
+	return enqueueAll(t, client, groupKind, orders)
+}
+
+func enqueueAll(t *testing.T, client *jobs.Client, kind *jobs.Kind[order], orders []order) []jobs.RunID {
+	t.Helper()
 	params := make([]jobs.EnqueueParams, len(orders))
 	for i, o := range orders {
-		params[i].Request = groupKind.Of(o)
+		params[i].Request = kind.Of(o)
 	}
 	res, err := client.EnqueueMany(t.Context(), params)
 	require.NoError(t, err)
@@ -132,7 +137,9 @@ func TestStepGroup_AStepThatWaitsForARowWaitsAlone(t *testing.T) {
 	ids := enqueueGroup(t, client, items("some ", 30)...)
 	for i, id := range ids {
 		if i != 7 {
-			require.Equal(t, jobs.StatusSucceeded, waitFor(t, client, id).Status)
+			run := waitFor(t, client, id)
+			require.Equal(t, jobs.StatusSucceeded, run.Status)
+			require.Equal(t, int64(1), run.Attempt, "it was in doubt")
 		}
 	}
 	require.NoError(t, tx.Rollback(t.Context()))
