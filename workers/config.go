@@ -51,6 +51,9 @@ type Config struct {
 	// Retention is how long finished runs are kept. Defaults to 7 days; at least 1 min. KeyRetention is how long after
 	// its end an idempotency key still answers for a run that was deleted. Defaults to 30 days; at least Retention.
 	Retention, KeyRetention time.Duration
+	// RetentionOf is the retention of kinds for which it is another, such as a year for "plan". At least 1 min. A key answers
+	// as long as its run is there.
+	RetentionOf map[string]time.Duration
 
 	// FetchCooldown and FetchPollInterval are River's. They default to 5 ms and 1 s in a Fleet.
 	FetchCooldown, FetchPollInterval time.Duration
@@ -91,7 +94,7 @@ func (c *Config) withDefaults() *Config {
 	if c != nil {
 		out = *c
 	}
-	out.Channels = maps.Clone(out.Channels)
+	out.Channels, out.RetentionOf = maps.Clone(out.Channels), maps.Clone(out.RetentionOf)
 	def(&out.ReaperInterval, 5*time.Second)
 	def(&out.DoorbellGrace, 15*time.Second)
 	def(&out.MaxReaps, 5)
@@ -164,6 +167,9 @@ func (c *Config) validate() error {
 	between("ShutdownGrace", c.ShutdownGrace, 0, 10*time.Minute)
 	between("Retention", c.Retention, time.Minute, 100*365*24*time.Hour)
 	between("KeyRetention", c.KeyRetention, c.Retention, 100*365*24*time.Hour)
+	for _, kind := range slices.Sorted(maps.Keys(c.RetentionOf)) {
+		between(fmt.Sprintf("RetentionOf[%q]", kind), c.RetentionOf[kind], time.Minute, 100*365*24*time.Hour)
+	}
 	between("FetchCooldown", c.FetchCooldown, time.Millisecond, time.Minute)
 	between("FetchPollInterval", c.FetchPollInterval, c.FetchCooldown, time.Hour)
 	if !queueName.MatchString(c.Delivery.Queue) || len(doorbell.ChunkQueue(c.Delivery.Queue)) > 64 {

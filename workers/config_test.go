@@ -51,7 +51,7 @@ func TestConfig_ReportsAllFaultsAtOnceEachWithFieldValueAndBound(t *testing.T) {
 			{},
 		},
 		ReaperInterval: 99 * time.Millisecond, DoorbellGrace: 2 * time.Hour, MaxReaps: 1, ShutdownGrace: 11 * time.Minute,
-		Retention: time.Second, KeyRetention: time.Millisecond, FetchCooldown: time.Microsecond, FetchPollInterval: 2 * time.Hour,
+		Retention: time.Second, KeyRetention: time.Millisecond, RetentionOf: map[string]time.Duration{"plan": time.Second}, FetchCooldown: time.Microsecond, FetchPollInterval: 2 * time.Hour,
 	}
 	want := []string{
 		"Config.ReaperInterval = 99ms: must be from 100ms to 5m0s",
@@ -59,6 +59,7 @@ func TestConfig_ReportsAllFaultsAtOnceEachWithFieldValueAndBound(t *testing.T) {
 		"Config.MaxReaps = 1: must be from 2 to 100",
 		"Config.ShutdownGrace = 11m0s: must be from 0s to 10m0s",
 		"Config.Retention = 1s: must be from 1m0s to 876000h0m0s",
+		`Config.RetentionOf["plan"] = 1s: must be from 1m0s to 876000h0m0s`,
 		"Config.KeyRetention = 1ms: must be from 1s to 876000h0m0s",
 		"Config.FetchCooldown = 1µs: must be from 1ms to 1m0s",
 		"Config.FetchPollInterval = 2h0m0s: must be from 1µs to 1h0m0s",

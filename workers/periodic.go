@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 
 	"github.com/weirqueue/weir/internal/doorbell"
@@ -53,11 +54,24 @@ func (w *upkeepWorker[T]) Work(ctx context.Context, _ *river.Job[T]) error {
 	return err
 }
 
+const (
+	cleanEvery = 10 * time.Minute
+	// cleanShare bounds what cleaning takes from the fleet; see docs/adr/0014-cleaning-by-deletes.md.
+	cleanShare = 0.1
+	cleanPage  = 250
+)
+
+func newCleaner(pool *pgxpool.Pool, c *Config) *fencing.Cleaner {
+	return &fencing.Cleaner{
+		DB: pool, Age: c.Retention, AgeOf: c.RetentionOf, KeepKeys: c.KeyRetention,
+		Page: cleanPage, Share: cleanShare, Longest: cleanEvery - time.Minute,
+	}
+}
+
 // clean deletes finished runs after their retention.
 func (s *Service) clean(ctx context.Context) error {
 	began := time.Now()
-	cleaner := fencing.Cleaner{DB: s.pool, Age: s.cfg.Retention, KeepKeys: s.cfg.KeyRetention, Page: 1000}
-	n, err := cleaner.Clean(ctx)
+	n, err := s.cleaner.Clean(ctx)
 	if n > 0 {
 		s.log.InfoContext(ctx, "weir: deleted finished runs", "runs", n)
 	}
@@ -70,7 +84,7 @@ func (s *Service) addWorkers(w *river.Workers) error {
 	errs := []error{
 		river.AddWorkerSafely(w, deliveries), river.AddWorkerSafely(w, newChunkWorker(deliveries)),
 		s.addResets(w), s.addPlans(w), s.addDBOps(w),
-		river.AddWorkerSafely(w, &upkeepWorker[cleanArgs]{do: s.clean, stop: s.runs, longest: 10 * time.Minute}),
+		river.AddWorkerSafely(w, &upkeepWorker[cleanArgs]{do: s.clean, stop: s.runs, longest: cleanEvery}),
 		river.AddWorkerSafely(w, &upkeepWorker[reclaimArgs]{do: s.reap, stop: s.runs}),
 		river.AddWorkerSafely(w, &upkeepWorker[healPlansArgs]{do: s.reap, stop: s.runs}),
 		river.AddWorkerSafely(w, &upkeepWorker[expirePlansArgs]{do: s.expirePlans, stop: s.runs}),
@@ -86,7 +100,7 @@ func (s *Service) addWorkers(w *river.Workers) error {
 // itself. Without them finished runs are kept for ever; nothing else depends on them.
 func (s *Service) PeriodicJobs() []*river.PeriodicJob {
 	return []*river.PeriodicJob{
-		periodic(10*time.Minute, maintenanceQueue, cleanArgs{}), periodic(time.Minute, maintenanceQueue, reclaimArgs{}),
+		periodic(cleanEvery, maintenanceQueue, cleanArgs{}), periodic(time.Minute, maintenanceQueue, reclaimArgs{}),
 		periodic(time.Minute, maintenanceQueue, healPlansArgs{}), periodic(time.Minute, maintenanceQueue, expirePlansArgs{}),
 		periodic(time.Minute, dbopsQueue, dbopsArgs{}),
 	}

@@ -42,6 +42,7 @@ type Service struct {
 	bells    *doorbell.Bells
 	keeper   *fencing.Keeper
 	reaper   *fencing.Reaper
+	cleaner  *fencing.Cleaner
 	sweeper  *doorbell.Sweeper
 	resets   *doorbell.Sweeper
 	watched  watch // of the upkeep of resets
@@ -100,6 +101,7 @@ func newService(pool *pgxpool.Pool, c *Config) (*Service, error) {
 		sweeper:  doorbell.NewSweeper(pool, bells, c.DoorbellGrace),
 		resets:   doorbell.NewResetSweeper(pool, bells, c.DoorbellGrace),
 		canceled: doorbell.NewCanceled(pool, c.Schema),
+		cleaner:  newCleaner(pool, c),
 		suspects: make(chan struct{}, 1),
 		runs:     runs, endRuns: endRuns,
 	}

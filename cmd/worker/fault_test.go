@@ -260,12 +260,12 @@ func TestMigrateDown_RefusesWhileRunsAreNotFinished(t *testing.T) {
 func TestRun_NamesEveryFaultOfItsConfiguration(t *testing.T) {
 	t.Parallel()
 	out, code := runMain(t, []string{
-		"DATABASE_URL=hunter2", "WEIR_POOL_SIZE=x", "WEIR_DELIVERY_LEASE=1h2", "WEIR_SMTP_HOST=h", "WEIR_SMTP_FROM=bad",
+		"DATABASE_URL=hunter2", "WEIR_POOL_SIZE=x", "WEIR_RETENTION_OF=plan=1h,plan", "WEIR_DELIVERY_LEASE=1h2", "WEIR_SMTP_HOST=h", "WEIR_SMTP_FROM=bad",
 		"WEIR_SMTP_USERNAME=u", "WEIR_SMTP_PORT=0", "RIVER_SCHEMA=bad name",
 	}, "run")
 	require.Equal(t, 2, code)
 	for _, variable := range []string{
-		"DATABASE_URL", "WEIR_POOL_SIZE", "WEIR_DELIVERY_LEASE", "WEIR_SMTP_FROM", "WEIR_SMTP_PASSWORD", "WEIR_SMTP_PORT", "RIVER_SCHEMA",
+		"DATABASE_URL", "WEIR_POOL_SIZE", "WEIR_RETENTION_OF", "WEIR_DELIVERY_LEASE", "WEIR_SMTP_FROM", "WEIR_SMTP_PASSWORD", "WEIR_SMTP_PORT", "RIVER_SCHEMA",
 	} {
 		require.Contains(t, out, variable+" = ")
 	}

@@ -113,7 +113,7 @@ func (c *RunCommand) config(channels map[string]channel.Channel, observer worker
 			Queue: c.Plans.Queue, MaxWorkers: c.Plans.Workers.Value(), Lease: c.Plans.Lease.Value(), StepTime: c.Plans.StepTime.Value(),
 		},
 		ReaperInterval: c.ReaperInterval.Value(), DoorbellGrace: c.DoorbellGrace.Value(), MaxReaps: c.MaxReaps.Value(),
-		ShutdownGrace: c.ShutdownGrace.Value(), Retention: c.Retention.Value(), KeyRetention: c.KeyRetention.Value(),
+		ShutdownGrace: c.ShutdownGrace.Value(), Retention: c.Retention.Value(), KeyRetention: c.KeyRetention.Value(), RetentionOf: c.RetentionOf.Value(),
 		FetchPollInterval: c.FetchPollInterval.Value(),
 		Observer:          observer, Logger: log,
 	}

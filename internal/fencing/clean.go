@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -14,11 +15,12 @@ import (
 // finished_at, which every terminal write would pay for. A run that lives long is walked past.
 var victims = Compile("clean victims", `
 select r.id, r.root_id from weir.run r
-where r.id in (select id from weir.run where id > @after::uuid order by id limit @page::int) and r.finished_at < clock_timestamp() - @age::interval
+where r.id in (select id from weir.run where id > @after::uuid order by id limit @page::int)
+    and r.finished_at < clock_timestamp() - coalesce((select age from unnest(@kinds::text[], @ages::interval[]) k(kind, age) where k.kind = r.kind), @age::interval)
 order by r.id for update of r skip locked`)
 
 var pageEnd = Compile("clean page end", `
-select id, created_at < clock_timestamp() - @age::interval
+select id, created_at < clock_timestamp() - @youngest::interval
 from (select id, created_at from weir.run where id > @after::uuid order by id limit @page::int) p order by id desc limit 1`)
 
 // Two cleaners may each have runs of one notification. Whoever comes second waits here, so that the statements after
@@ -56,40 +58,88 @@ delete from weir.key where (kind, key) in (
     and expires_at < clock_timestamp()`)
 )
 
-// Cleaner deletes finished runs by age, a small batch at a time, oldest first. It is for one goroutine.
+// Cleaner deletes finished runs by age and kind, a small batch at a time, oldest first. Two at a time in one process are one
+// too many: the second has nothing to do.
 type Cleaner struct {
 	DB interface {
 		DB
 		Beginner
 	}
-	// Age is how long a run stays after it finished; KeepKeys how long after that moment its key answers.
-	Age, KeepKeys time.Duration
+	// Age is how long a run stays after it finished, AgeOf is that of the kinds where it is another; KeepKeys is how long
+	// after that moment its key answers.
+	Age      time.Duration
+	AgeOf    map[string]time.Duration
+	KeepKeys time.Duration
 	// Page is how many runs one transaction looks at.
 	Page int
+	// Share is the share of the time in which it is at work: after each transaction it rests for as long as that asks for.
+	// Zero does not rest.
+	Share float64
+	// Longest is for how long it goes on. The next Clean begins where this one ended, so that a kind that is kept for years
+	// does not keep it from what is behind. Zero stays to the end.
+	Longest time.Duration
+
+	busy  sync.Mutex
+	after uuid.UUID
 }
 
-// Clean deletes what is old enough, until nothing is or ctx ends. It returns how many runs it deleted.
+// Clean deletes what is old enough, until nothing is, Longest is over or ctx ends. It returns how many runs it deleted.
 func (c *Cleaner) Clean(ctx context.Context) (int, error) {
-	var (
-		after uuid.UUID
-		total int
-	)
-	for {
-		n, next, more, err := c.page(ctx, after)
-		total += n
-		if err != nil {
-			return total, fmt.Errorf("clean finished runs: %w", err)
-		}
-		if !more {
-			break
-		}
-		after = next
+	if !c.busy.TryLock() {
+		return 0, nil
 	}
-	_, err := c.DB.Exec(ctx, deleteKeys.SQL, deleteKeys.Bind(Args{"limit": 10_000})...)
-	if err != nil {
+	defer c.busy.Unlock()
+	began, total := time.Now(), 0
+	if err := c.inTurns(ctx, began, func() (more bool, err error) {
+		var n int
+		if n, c.after, more, err = c.page(ctx, c.after); !more {
+			c.after = uuid.Nil
+		}
+		total += n
+		return more, err
+	}); err != nil {
+		return total, fmt.Errorf("clean finished runs: %w", err)
+	}
+	if err := c.inTurns(ctx, began, func() (bool, error) {
+		tag, err := c.DB.Exec(ctx, deleteKeys.SQL, deleteKeys.Bind(Args{"limit": c.Page})...)
+		return tag.RowsAffected() == int64(c.Page), err
+	}); err != nil {
 		return total, fmt.Errorf("clean expired keys: %w", err)
 	}
 	return total, nil
+}
+
+// inTurns works at least once, and rests after each time.
+func (c *Cleaner) inTurns(ctx context.Context, began time.Time, do func() (more bool, err error)) error {
+	for {
+		turn := time.Now()
+		more, err := do()
+		if err != nil || !more {
+			return err
+		}
+		var rest time.Duration
+		if c.Share > 0 {
+			rest = time.Duration(float64(time.Since(turn)) * (1/c.Share - 1))
+		}
+		if c.Longest > 0 && time.Since(began)+rest > c.Longest {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(rest):
+		}
+	}
+}
+
+// ages are Age and AgeOf as a statement takes them; youngest is the least of them.
+func (c *Cleaner) ages(args Args) Args {
+	kinds, ages, youngest := []string{}, []time.Duration{}, c.Age
+	for kind, age := range c.AgeOf {
+		kinds, ages, youngest = append(kinds, kind), append(ages, age), min(youngest, age)
+	}
+	args["kinds"], args["ages"], args["age"], args["youngest"] = kinds, ages, c.Age, youngest
+	return args
 }
 
 func (c *Cleaner) page(ctx context.Context, after uuid.UUID) (deleted int, next uuid.UUID, more bool, err error) {
@@ -99,7 +149,7 @@ func (c *Cleaner) page(ctx context.Context, after uuid.UUID) (deleted int, next 
 	}
 	defer RollbackQuietly(ctx, tx)
 
-	args := Args{"after": after, "page": c.Page, "age": c.Age}
+	args := c.ages(Args{"after": after, "page": c.Page})
 	err = tx.QueryRow(ctx, pageEnd.SQL, pageEnd.Bind(args)...).Scan(&next, &more)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return 0, after, false, nil

@@ -138,7 +138,10 @@ var mutants = []mutant{
 	{"cancelled scan trusts its arguments", one(canceledGo, "\n        and args ->> 'run_id' ~ '^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$'", ""), doorbellPkg, "Canceled_Finds"},
 
 	// The cleaner.
-	{"cleaner takes young runs", one(cleanGo, " and r.finished_at < clock_timestamp() - @age::interval\n", " and r.finished_at is not null and @age::interval is not null\n"), fencingPkg, "Clean_Old"},
+	{"cleaner takes young runs", one(cleanGo, "and r.finished_at < clock_timestamp() - coalesce(", "and r.finished_at < 'infinity'::timestamptz - coalesce("), fencingPkg, "Clean_Old"},
+	{"cleaner takes all kinds alike", one(cleanGo, "where k.kind = r.kind)", "where k.kind = r.kind and false)"), fencingPkg, "Clean_EachKind"},
+	{"cleaner does not rest", one(cleanGo, "if c.Share > 0 {", "if false {"), fencingPkg, "Clean_Rests"},
+	{"cleaner begins again and again", one(cleanGo, "c.after, more, err = c.page(ctx, c.after); !more {", "c.after, more, err = c.page(ctx, c.after); !more || c.Longest > 0 {"), fencingPkg, "Clean_TheNext"},
 	{"cleaner does not wait for its twin", one(cleanGo, "order by id for update`)", "order by id`)"), fencingPkg, "Clean_Two"},
 	{"cleaner expires a key early", one(cleanGo, "expires_at = case when not exists (", "expires_at = case when true or not exists ("), fencingPkg, "Clean_KeyOfA"},
 

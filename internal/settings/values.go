@@ -5,7 +5,10 @@ package settings
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -33,6 +36,53 @@ func (v Duration) check(variable string, low, high time.Duration) error {
 		return Fault(variable, v.text, bound)
 	}
 	return nil
+}
+
+// Durations is a setting of durations by name, such as a=1h,b=2h; see Duration.
+type Durations struct {
+	text   string
+	of     map[string]Duration
+	untrue string // the first part that is no NAME=DURATION
+}
+
+// UnmarshalText never fails; see check.
+func (v *Durations) UnmarshalText(text []byte) error {
+	*v = Durations{text: string(text), of: map[string]Duration{}}
+	if v.text == "" {
+		return nil
+	}
+	for part := range strings.SplitSeq(v.text, ",") {
+		name, value, _ := strings.Cut(part, "=")
+		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+		var d Duration
+		_ = d.UnmarshalText([]byte(value))
+		if _, again := v.of[name]; name == "" || again || d.err != nil {
+			v.untrue = part
+			return nil
+		}
+		v.of[name] = d
+	}
+	return nil
+}
+
+// Value is the durations by name.
+func (v Durations) Value() map[string]time.Duration {
+	of := map[string]time.Duration{}
+	for name, d := range v.of {
+		of[name] = d.d
+	}
+	return of
+}
+
+func (v Durations) check(variable string, low, high time.Duration) error {
+	if v.untrue != "" || (v.text != "" && len(v.of) == 0) {
+		return Fault(variable, v.text, "names with durations, such as a=24h,b=2h, each name once")
+	}
+	var faults []error
+	for _, name := range slices.Sorted(maps.Keys(v.of)) {
+		faults = append(faults, v.of[name].check(variable+" ("+name+")", low, high))
+	}
+	return errors.Join(faults...)
 }
 
 // Int is a whole-number setting; see Duration.

@@ -69,13 +69,14 @@ type Worker struct {
 	BackoffMax      Duration `name:"delivery-backoff-max" env:"WEIR_DELIVERY_BACKOFF_MAX" default:"1h" help:"The longest span of a delay."`
 	ThrottleLimit   Duration `name:"delivery-throttle-limit" env:"WEIR_DELIVERY_THROTTLE_LIMIT" default:"24h" help:"For how long after its creation a delivery may be put off without counting a failure."`
 
-	ReaperInterval    Duration `name:"reaper-interval" env:"WEIR_REAPER_INTERVAL" default:"5s" help:"How often this process looks for leases that have run out and for silent doorbells."`
-	DoorbellGrace     Duration `name:"doorbell-grace" env:"WEIR_DOORBELL_GRACE" default:"15s" help:"How long a run may be due before its doorbell is doubted."`
-	MaxReaps          Int      `name:"max-reaps" env:"WEIR_MAX_REAPS" default:"5" help:"How often in a row a run's owner may vanish before the run itself is ended."`
-	ShutdownGrace     Duration `name:"shutdown-grace" env:"WEIR_SHUTDOWN_GRACE" default:"25s" help:"How long handlers may go on after SIGTERM. The process needs up to 6 s more: set the platform's own grace above the sum."`
-	Retention         Duration `name:"retention" env:"WEIR_RETENTION" default:"168h" help:"How long finished runs are kept."`
-	KeyRetention      Duration `name:"key-retention" env:"WEIR_KEY_RETENTION" default:"720h" help:"For how long after a run's end its idempotency key answers."`
-	FetchPollInterval Duration `name:"fetch-poll-interval" env:"WEIR_FETCH_POLL_INTERVAL" default:"1s" help:"River's: how late a retry may be fetched."`
+	ReaperInterval    Duration  `name:"reaper-interval" env:"WEIR_REAPER_INTERVAL" default:"5s" help:"How often this process looks for leases that have run out and for silent doorbells."`
+	DoorbellGrace     Duration  `name:"doorbell-grace" env:"WEIR_DOORBELL_GRACE" default:"15s" help:"How long a run may be due before its doorbell is doubted."`
+	MaxReaps          Int       `name:"max-reaps" env:"WEIR_MAX_REAPS" default:"5" help:"How often in a row a run's owner may vanish before the run itself is ended."`
+	ShutdownGrace     Duration  `name:"shutdown-grace" env:"WEIR_SHUTDOWN_GRACE" default:"25s" help:"How long handlers may go on after SIGTERM. The process needs up to 6 s more: set the platform's own grace above the sum."`
+	Retention         Duration  `name:"retention" env:"WEIR_RETENTION" default:"168h" help:"How long finished runs are kept."`
+	KeyRetention      Duration  `name:"key-retention" env:"WEIR_KEY_RETENTION" default:"720h" help:"For how long after a run's end its idempotency key answers."`
+	RetentionOf       Durations `name:"retention-of" env:"WEIR_RETENTION_OF" placeholder:"KIND=DURATION,..." help:"How long finished runs of these kinds are kept where it is not WEIR_RETENTION, such as plan=8760h,delivery=24h. A key answers as long as its run is there."`
+	FetchPollInterval Duration  `name:"fetch-poll-interval" env:"WEIR_FETCH_POLL_INTERVAL" default:"1s" help:"River's: how late a retry may be fetched."`
 
 	SMTP     `embed:"" prefix:"smtp-"`
 	Telegram `embed:"" prefix:"telegram-"`
@@ -117,6 +118,7 @@ func (w *Worker) Check() error {
 		w.ShutdownGrace.check("WEIR_SHUTDOWN_GRACE", time.Millisecond, 10*time.Minute),
 		w.Retention.check("WEIR_RETENTION", time.Minute, 876000*time.Hour),
 		w.KeyRetention.check("WEIR_KEY_RETENTION", max(w.Retention.d, time.Minute), 876000*time.Hour),
+		w.RetentionOf.check("WEIR_RETENTION_OF", time.Minute, 876000*time.Hour),
 		w.FetchPollInterval.check("WEIR_FETCH_POLL_INTERVAL", 10*time.Millisecond, time.Hour),
 	}
 	if w.HTTPAddr != "" && w.HTTPAddr != "off" {
