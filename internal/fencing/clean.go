@@ -58,8 +58,8 @@ delete from weir.key where (kind, key) in (
     and expires_at < clock_timestamp()`)
 )
 
-// Cleaner deletes finished runs by age and kind, a small batch at a time, oldest first. Two at a time in one process are one
-// too many: the second has nothing to do.
+// Cleaner deletes finished runs by age and kind, a small batch at a time, oldest first. It is safe for concurrent use:
+// while one Clean is under way, another returns at once.
 type Cleaner struct {
 	DB interface {
 		DB
@@ -92,7 +92,7 @@ func (c *Cleaner) Clean(ctx context.Context) (int, error) {
 	began, total := time.Now(), 0
 	if err := c.inTurns(ctx, began, func() (more bool, err error) {
 		var n int
-		if n, c.after, more, err = c.page(ctx, c.after); !more {
+		if n, c.after, more, err = c.page(ctx, c.after); err == nil && !more {
 			c.after = uuid.Nil
 		}
 		total += n

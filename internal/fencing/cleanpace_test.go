@@ -13,7 +13,7 @@ import (
 	"github.com/weirqueue/weir/internal/postgres/pgtest"
 )
 
-// slowDB takes so long to begin a transaction, and says when it has.
+// slowDB takes so long to begin a transaction, as a busy database does, and says when it has.
 type slowDB struct {
 	*pgxpool.Pool
 	delay time.Duration
@@ -81,7 +81,9 @@ func TestClean_RestsAfterEachPage(t *testing.T) {
 	fencetest.Eventually(t, "a page is gone", func() bool {
 		return fencetest.Value[int](t, pool, "select count(*)::int from weir.run") == 15
 	})
-	n, err = c.Clean(t.Context())
+	short, end := context.WithTimeout(t.Context(), 5*time.Second)
+	defer end()
+	n, err = c.Clean(short)
 	require.NoError(t, err)
 	require.Zero(t, n, "one that cleans is enough")
 	stop()
@@ -106,6 +108,30 @@ func TestClean_TheNextRoundGoesOn(t *testing.T) {
 		require.Equal(t, want, n, "round %d", round)
 	}
 	require.Equal(t, 20, fencetest.Value[int](t, pool, "select count(*)::int from weir.run"))
+}
+
+// A round that fails is gone on with too.
+func TestClean_AnErrorLosesNoPlace(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	for range 10 {
+		finished(t, pool, 90, "kind = 'plan', status = 'executed'")
+	}
+	for range 10 {
+		finished(t, pool, 8)
+	}
+	c := cleaner(pool)
+	c.AgeOf, c.Longest = map[string]time.Duration{"plan": 365 * day}, time.Nanosecond
+	n, err := c.Clean(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, n)
+	ended, end := context.WithCancel(t.Context())
+	end()
+	_, err = c.Clean(ended)
+	require.ErrorIs(t, err, context.Canceled)
+	n, err = c.Clean(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, 10, n)
 }
 
 func TestClean_AllExpiredKeysGo(t *testing.T) {

@@ -141,7 +141,10 @@ var mutants = []mutant{
 	{"cleaner takes young runs", one(cleanGo, "and r.finished_at < clock_timestamp() - coalesce(", "and r.finished_at < 'infinity'::timestamptz - coalesce("), fencingPkg, "Clean_Old"},
 	{"cleaner takes all kinds alike", one(cleanGo, "where k.kind = r.kind)", "where k.kind = r.kind and false)"), fencingPkg, "Clean_EachKind"},
 	{"cleaner does not rest", one(cleanGo, "if c.Share > 0 {", "if false {"), fencingPkg, "Clean_Rests"},
-	{"cleaner begins again and again", one(cleanGo, "c.after, more, err = c.page(ctx, c.after); !more {", "c.after, more, err = c.page(ctx, c.after); !more || c.Longest > 0 {"), fencingPkg, "Clean_TheNext"},
+	{"cleaner leaves expired keys behind", one(cleanGo, "return tag.RowsAffected() == int64(c.Page), err", "return tag.RowsAffected() < 0, err"), fencingPkg, "Clean_AllExpired"},
+	{"cleaner cleans twice at once", one(cleanGo, "	if !c.busy.TryLock() {\n		return 0, nil\n	}\n	defer c.busy.Unlock()\n", ""), fencingPkg, "Clean_Rests"},
+	{"cleaner forgets its place after an error", one(cleanGo, "; err == nil && !more {", "; !more {"), fencingPkg, "Clean_AnError"},
+	{"cleaner begins again and again", one(cleanGo, "c.after, more, err = c.page(ctx, c.after); err == nil && !more {", "c.after, more, err = c.page(ctx, c.after); err == nil && (!more || c.Longest > 0) {"), fencingPkg, "Clean_TheNext"},
 	{"cleaner does not wait for its twin", one(cleanGo, "order by id for update`)", "order by id`)"), fencingPkg, "Clean_Two"},
 	{"cleaner expires a key early", one(cleanGo, "expires_at = case when not exists (", "expires_at = case when true or not exists ("), fencingPkg, "Clean_KeyOfA"},
 

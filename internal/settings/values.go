@@ -40,9 +40,9 @@ func (v Duration) check(variable string, low, high time.Duration) error {
 
 // Durations is a setting of durations by name, such as a=1h,b=2h; see Duration.
 type Durations struct {
-	text   string
-	of     map[string]Duration
-	untrue string // the first part that is no NAME=DURATION
+	text      string
+	of        map[string]Duration
+	malformed bool
 }
 
 // UnmarshalText never fails; see check.
@@ -57,7 +57,7 @@ func (v *Durations) UnmarshalText(text []byte) error {
 		var d Duration
 		_ = d.UnmarshalText([]byte(value))
 		if _, again := v.of[name]; name == "" || again || d.err != nil {
-			v.untrue = part
+			v.malformed = true
 			return nil
 		}
 		v.of[name] = d
@@ -75,7 +75,7 @@ func (v Durations) Value() map[string]time.Duration {
 }
 
 func (v Durations) check(variable string, low, high time.Duration) error {
-	if v.untrue != "" || (v.text != "" && len(v.of) == 0) {
+	if v.malformed {
 		return Fault(variable, v.text, "names with durations, such as a=24h,b=2h, each name once")
 	}
 	var faults []error
