@@ -86,7 +86,7 @@ func claim(t testing.TB, pool *pgxpool.Pool, id jobs.RunID) fencing.Claimed {
 	c, ok, err := receipts.ClaimStarted(context.Background(), pool, fencing.ClaimRequest{
 		Run: uuid.UUID(id), Kind: jobs.KindDelivery, Owner: "test:1:x", Doorbell: 1, DoorbellAttemptedAt: time.Now(),
 		Lease: time.Minute, StepTime: time.Minute, Offers: []string{delivery.Need("email")},
-	}, receipts.Step{Name: "send", Effect: receipts.AtLeastOnce})
+	})
 	require.NoError(t, err)
 	require.True(t, ok, "run %s could not be claimed", id)
 	return c

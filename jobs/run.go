@@ -36,7 +36,7 @@ const (
 )
 
 // KindDelivery is the kind of notification deliveries.
-const KindDelivery = "delivery"
+const KindDelivery = fencing.KindDelivery
 
 // Run is a run as it stood when it was read. All times are the database's.
 type Run struct {

@@ -136,11 +136,6 @@ func (c *chunk) work(ctx context.Context) {
 		if err != nil {
 			s.log.WarnContext(ctx, "weir: runs of a chunk could not be claimed", "job", c.job.ID, "runs", n, "error", err)
 			dropReadOnly(s.pool, err)
-			if sqlStateOf(err) == "23505" {
-				// One of them has a receipt that no claim of ours has written. Each is rung for alone, so that it keeps no other.
-				c.left, c.odd = c.left[n:], append(c.odd, batch...)
-				continue
-			}
 			if inDoubt(err) { // the reaper or the sweep sees to them
 				c.left = c.left[n:]
 				c.mu.Lock()

@@ -203,21 +203,6 @@ func TestChunk_WhatItCannotClaimIsRungForAlone(t *testing.T) {
 		value[string](t, pool, "select (metadata -> 'output')::text from river_job where kind = 'weir_delivery_chunk'"))
 }
 
-// A run that the database refuses to be claimed, since somebody has written its receipt by hand, keeps no other of its chunk.
-func TestChunk_ARunThatIsRefusedKeepsNoOther(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.Pool(t)
-	client := newClient(t, pool)
-	ids := notifyMany(t, client, nil, numbered("sent", 10)...)
-	_, err := pool.Exec(t.Context(), `insert into weir.receipt (run_id, step_index, attempt, outcome, effect, step_name)
-		values ($1, 0, 1, 'started', 'at_least_once', 'send')`, ids[3].String())
-	require.NoError(t, err)
-	ch := &fake{}
-	start(t, pool, quickConfig(ch))
-	untilAll(t, pool, "sent", "status = 'sent'", 9)
-	require.Zero(t, ch.sent(ids[3]))
-}
-
 // A process that stops leaves the rest of a chunk, and what it hands over, to the others, without a failure.
 func TestChunk_ShutdownHandsOver(t *testing.T) {
 	t.Parallel()

@@ -22,15 +22,15 @@ type chunkClaim struct {
 func newChunkClaims(s *Service, k workKind) *coalesce.Group[int64, chunkClaim, map[uuid.UUID]fencing.Claimed] {
 	return group(s, maxBatch/doorbell.ChunkSize, k.lease/2, func(c chunkClaim) int64 { return c.job },
 		func(ctx context.Context, conn *pgxpool.Conn, c chunkClaim) (map[uuid.UUID]fencing.Claimed, error) {
-			return receipts.ClaimMany(ctx, conn, c.reqs, k.start)
+			return receipts.ClaimMany(ctx, conn, c.reqs, true)
 		},
 		func(ctx context.Context, conn *pgxpool.Conn, list []chunkClaim) (map[int64]map[uuid.UUID]fencing.Claimed, error) {
-			return claimChunks(ctx, conn, list, k.start)
+			return claimChunks(ctx, conn, list)
 		})
 }
 
 // claimChunks is one claim for all, answered chunk by chunk. A run that two of them have is the first one's; the other leaves it.
-func claimChunks(ctx context.Context, db fencing.DB, list []chunkClaim, start *receipts.Step) (map[int64]map[uuid.UUID]fencing.Claimed, error) {
+func claimChunks(ctx context.Context, db fencing.DB, list []chunkClaim) (map[int64]map[uuid.UUID]fencing.Claimed, error) {
 	var reqs []fencing.ClaimRequest
 	chunkOf := map[uuid.UUID]int64{}
 	answers := make(map[int64]map[uuid.UUID]fencing.Claimed, len(list))
@@ -43,7 +43,7 @@ func claimChunks(ctx context.Context, db fencing.DB, list []chunkClaim, start *r
 			}
 		}
 	}
-	claimed, err := receipts.ClaimMany(ctx, db, reqs, start)
+	claimed, err := receipts.ClaimMany(ctx, db, reqs, true)
 	if err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/weirqueue/weir/internal/fencing"
 	"github.com/weirqueue/weir/internal/fencing/fencetest"
 	"github.com/weirqueue/weir/internal/postgres/pgtest"
-	"github.com/weirqueue/weir/internal/receipts"
 )
 
 // Chunks that claim together get each its own runs, and a run that two of them have is owned through the first alone: its
@@ -33,8 +32,7 @@ func TestChunkClaims_EachGetsItsOwn(t *testing.T) {
 		}
 		return c
 	}
-	step := &receipts.Step{Name: "send", Effect: receipts.AtLeastOnce}
-	got, err := claimChunks(t.Context(), pool, []chunkClaim{chunk(1, runs[0], runs[1], gone), chunk(2, runs[1], runs[2]), chunk(3, gone)}, step)
+	got, err := claimChunks(t.Context(), pool, []chunkClaim{chunk(1, runs[0], runs[1], gone), chunk(2, runs[1], runs[2]), chunk(3, gone)})
 	require.NoError(t, err)
 	require.Len(t, got, 3)
 	owned := map[int64][]uuid.UUID{}
@@ -48,5 +46,5 @@ func TestChunkClaims_EachGetsItsOwn(t *testing.T) {
 	require.ElementsMatch(t, []uuid.UUID{runs[0], runs[1]}, owned[1])
 	require.Equal(t, []uuid.UUID{runs[2]}, owned[2])
 	require.Empty(t, owned[3])
-	require.Equal(t, 3, fencetest.Value[int](t, pool, "select count(*)::int from weir.receipt where outcome = 'started'"))
+	require.Equal(t, 3, fencetest.Value[int](t, pool, "select count(*)::int from weir.receipts where outcome = 'started'"))
 }

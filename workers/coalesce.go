@@ -53,12 +53,12 @@ func (s *Service) newWrites(k workKind) *writesOf {
 			if k.start == nil {
 				a.claimed, a.ok, err = receipts.Claim(ctx, conn, r)
 			} else {
-				a.claimed, a.ok, err = receipts.ClaimStarted(ctx, conn, r, *k.start)
+				a.claimed, a.ok, err = receipts.ClaimStarted(ctx, conn, r)
 			}
 			return a, err
 		},
 		func(ctx context.Context, conn *pgxpool.Conn, list []fencing.ClaimRequest) (map[uuid.UUID]claimAnswer, error) {
-			claimed, err := receipts.ClaimMany(ctx, conn, list, k.start)
+			claimed, err := receipts.ClaimMany(ctx, conn, list, k.start != nil)
 			answers := make(map[uuid.UUID]claimAnswer, len(claimed))
 			for run, c := range claimed {
 				answers[run] = claimAnswer{c, true}

@@ -37,8 +37,6 @@ type deliveryWorker struct {
 	slots   *slots
 }
 
-var sendStep = receipts.Step{Index: 0, Name: "send", Effect: receipts.AtLeastOnce}
-
 func newDeliveryWorker(s *Service) *deliveryWorker {
 	names := slices.Collect(maps.Keys(s.cfg.Channels))
 	w := &deliveryWorker{service: s, slots: newSlots(len(names), s.cfg.Delivery.MaxWorkers)}
@@ -49,7 +47,7 @@ func newDeliveryWorker(s *Service) *deliveryWorker {
 		offers: append(names, receipts.ManySteps),
 		kind:   jobs.KindDelivery,
 		lease:  s.cfg.Delivery.Lease, stepTime: s.cfg.Delivery.StepTime, backoff: s.cfg.Delivery.Backoff,
-		start: &sendStep,
+		start: &receipts.Send,
 		do:    w.deliver,
 	}
 	w.kind.writes = s.newWrites(w.kind)

@@ -97,7 +97,7 @@ func TestParts_EachHasTheSameKeyOnEveryTry(t *testing.T) {
 type receiptStatements struct{ n atomic.Int32 }
 
 func (r *receiptStatements) TraceQueryStart(ctx context.Context, _ *pgx.Conn, q pgx.TraceQueryStartData) context.Context {
-	if strings.Contains(q.SQL, "insert into weir.receipt") || strings.Contains(q.SQL, "from weir.receipt where run_id") {
+	if strings.Contains(q.SQL, "insert into weir.receipt") || strings.Contains(q.SQL, "from weir.receipts where run_id") {
 		r.n.Add(1)
 	}
 	return ctx

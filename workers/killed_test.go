@@ -38,7 +38,7 @@ func TestProcess_FrozenPastItsLeasesChangesNothing(t *testing.T) {
 		untilJob(t, pool, *before[id].DoorbellID, "completed")
 	}
 	receipts := func() string {
-		return value[string](t, pool, "select string_agg(r::text, ' ' order by run_id) from weir.receipt r")
+		return value[string](t, pool, "select string_agg(r::text, ' ' order by run_id) from weir.receipts r")
 	}
 	records := receipts()
 	takeovers := observedBy(t, pool, "run_reaped")

@@ -217,7 +217,7 @@ func TestTakeover_DeletedUnderARunningHandler(t *testing.T) {
 	untilStatus(t, client, noJob, jobs.StatusSent)
 	require.NoError(t, eventually(func() bool { return len(of[workers.LeaseLost](p.events)) == 1 }))
 	untilStatus(t, client, notify(t, client, "after", nil), jobs.StatusSent)
-	require.Equal(t, "0 0 0", value[string](t, pool, `select (select count(*) from weir.receipt where run_id = $1) || ' ' ||
+	require.Equal(t, "0 0 0", value[string](t, pool, `select (select count(*) from weir.receipts where run_id = $1) || ' ' ||
 		(select count(*) from weir.payload where run_id = $1) || ' ' || (select count(*) from weir.ended_try where run_id = $1)`, noRun.String()))
 	require.NoError(t, p.stop())
 }

@@ -190,7 +190,7 @@ func snapshot(t *testing.T, pool *pgxpool.Pool, id jobs.RunID) string {
 	var s string
 	require.NoError(t, pool.QueryRow(t.Context(), `select jsonb_pretty(jsonb_build_object(
 		'run', (select to_jsonb(r) from weir.run r where id = $1),
-		'receipts', (select jsonb_agg(to_jsonb(t) order by step_index) from weir.receipt t where run_id = $1),
+		'receipts', (select jsonb_agg(to_jsonb(t) order by step_index) from weir.receipts t where run_id = $1),
 		'tries', (select jsonb_agg(to_jsonb(e) order by attempt) from weir.ended_try e where run_id = $1),
 		'jobs', (select jsonb_agg(jsonb_build_object('id', id, 'state', state, 'attempt', attempt, 'errors', errors) order by id)
 			from river_job where args ->> 'run_id' = $1::text and state <> 'running')))`, id.String()).Scan(&s))

@@ -71,7 +71,13 @@ begin
         new.step_deadline_at, case when tg_op = 'UPDATE' then old.step_deadline_at end,
         new.reaps, new.finished_at is not null, case when tg_op = 'UPDATE' then old.finished_at is not null end,
         case when new.finished_at is not null then
-            concat_ws('|', new.status, new.attempt, new.failures, new.finished_at, new.error_code, md5(new.output::text)) end);
+            concat_ws('|', new.status, new.attempt, new.failures, new.finished_at, new.error_code, new.external_ref, md5(new.output::text)) end);
+    -- While a delivery goes well its run is the receipt, too.
+    if new.kind = 'delivery' and new.status in ('processing', 'sent') and (tg_op = 'INSERT' or new.status <> old.status)
+        and not exists (select from weir.receipt where run_id = new.id) then
+        insert into weir_drill.history (what, op, run_id, step, attempt, state)
+        values ('receipt', 'INSERT', new.id, 0, new.attempt, case new.status when 'sent' then 'ok' else 'started' end);
+    end if;
     return null;
 end
 $$;

@@ -123,11 +123,13 @@ func (s *stay) cancel(ctx context.Context, run uuid.UUID) error {
 	if err != nil || !ok || l.Terminal {
 		return err
 	}
-	if err := receipts.SettleUnknown(ctx, tx, []uuid.UUID{run}); err != nil {
-		return err
-	}
 	if err := fencing.CancelLocked(ctx, tx, fencing.MachineOf(l.Kind), run, codeOfDrill); err != nil {
 		return err
+	}
+	if l.Owned {
+		if err := receipts.SettleUnknown(ctx, tx, []uuid.UUID{run}); err != nil {
+			return err
+		}
 	}
 	return tx.Commit(ctx)
 }

@@ -39,7 +39,7 @@ func TestDrill_LeavesNothingUnfinishedInSomebodysDatabase(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Positive(t, count(t, pool, "select count(*) from weir.run where error_code = 'drill_ended'"), "nothing was under way")
 	require.Zero(t, count(t, pool, "select count(*) from weir.run where finished_at is null"))
-	require.Zero(t, count(t, pool, "select count(*) from weir.receipt where outcome = 'started'"))
+	require.Zero(t, count(t, pool, "select count(*) from weir.receipts where outcome = 'started'"))
 	require.Zero(t, count(t, pool, "select count(*) from river_job where state in ('available', 'running', 'scheduled', 'retryable')"))
 	require.Zero(t, count(t, pool, "select count(*) from pg_namespace where nspname = 'weir_drill'"))
 	require.Zero(t, count(t, pool, "select count(*) from pg_trigger where tgname = 'weir_drill_notes'"))

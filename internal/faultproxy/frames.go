@@ -75,7 +75,9 @@ func newReader(startup frame) *reader {
 
 var (
 	receiptInsert = []byte("insert into weir.receipt")
-	liveBegin     = []byte("weir_mark_tx")
+	// A delivery that goes well at once is its own receipt.
+	runSent   = []byte("update weir.run r set status = 'sent'")
+	liveBegin = []byte("weir_mark_tx")
 )
 
 // point says what comes next, if it is something to break.
@@ -83,7 +85,7 @@ func (r *reader) point(f frame) (Point, bool) {
 	first, rest, _ := bytes.Cut(f.body(), []byte{0})
 	switch f.kind {
 	case 'P': // Parse: name, text
-		r.receipts[string(first)] = bytes.Contains(rest, receiptInsert)
+		r.receipts[string(first)] = bytes.Contains(rest, receiptInsert) || bytes.Contains(rest, runSent)
 	case 'B': // Bind: portal, name
 		name, _, _ := bytes.Cut(rest, []byte{0})
 		switch {

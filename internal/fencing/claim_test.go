@@ -43,7 +43,7 @@ func TestClaim_OneWinnerAmongFifty(t *testing.T) {
 				}
 				defer conn.Release()
 				<-start
-				_, ok, err := receipts.ClaimStarted(ctx, conn, fencetest.Request(fencetest.Delivery, run), sendStep)
+				_, ok, err := receipts.ClaimStarted(ctx, conn, fencetest.Request(fencetest.Delivery, run))
 				if err != nil {
 					errs <- err
 				}
@@ -87,7 +87,7 @@ func TestClaim_RefusedAndSaysWhy(t *testing.T) {
 		"another table":  {fencetest.Insert(t, pool, kind, "pending"), fencetest.Steps, fencing.ReasonRaced},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, ok, err := receipts.ClaimStarted(ctx, pool, fencetest.Request(c.kind, c.run), sendStep)
+			_, ok, err := receipts.ClaimStarted(ctx, pool, fencetest.Request(c.kind, c.run))
 			require.NoError(t, err)
 			require.False(t, ok)
 			st, err := fencing.StandingOf(ctx, pool, c.run)
@@ -130,7 +130,7 @@ func TestClaim_FullLeaseAfterWaitingForALock(t *testing.T) {
 		go func() {
 			var err error
 			if started {
-				_, _, err = receipts.ClaimStarted(ctx, pool, req, sendStep)
+				_, _, err = receipts.ClaimStarted(ctx, pool, req)
 			} else {
 				_, _, err = receipts.Claim(ctx, pool, req)
 			}
@@ -153,13 +153,13 @@ func TestClaim_UncommittedDiesWithItsClient(t *testing.T) {
 	ctx := t.Context()
 	run := fencetest.Insert(t, pool, fencetest.Delivery, "pending")
 	victim := fencetest.Begin(t, pool)
-	_, ok, err := receipts.ClaimStarted(ctx, victim, fencetest.Request(fencetest.Delivery, run), sendStep)
+	_, ok, err := receipts.ClaimStarted(ctx, victim, fencetest.Request(fencetest.Delivery, run))
 	require.NoError(t, err)
 	require.True(t, ok)
 
 	next := make(chan bool, 1)
 	go func() {
-		_, ok, err := receipts.ClaimStarted(ctx, pool, fencetest.Request(fencetest.Delivery, run), sendStep)
+		_, ok, err := receipts.ClaimStarted(ctx, pool, fencetest.Request(fencetest.Delivery, run))
 		next <- ok && err == nil
 	}()
 	fencetest.WaitsForLock(t, pool, 1)
@@ -185,7 +185,7 @@ func TestClaim_StartedReceiptInTheSameCommit(t *testing.T) {
 			fencetest.Exec(t, pool, `insert into weir.receipt (run_id, step_index, attempt, outcome, effect, step_name)
 				values ($1, 0, 3, $2, 'at_least_once', 'send')`, run, before)
 		}
-		_, ok, err := receipts.ClaimStarted(t.Context(), pool, fencetest.Request(fencetest.Delivery, run), sendStep)
+		_, ok, err := receipts.ClaimStarted(t.Context(), pool, fencetest.Request(fencetest.Delivery, run))
 		require.NoError(t, err)
 		require.True(t, ok)
 		require.Equal(t, []string{after}, fencetest.Outcomes(t, pool, run), "after %q", before)

@@ -10,7 +10,7 @@ import (
 
 var (
 	eraseRun = Compile("erase run", `
-update weir.run set error_message = null, output = null, metadata = '{}', tags = '{}'
+update weir.run set error_message = null, external_ref = null, output = null, metadata = '{}', tags = '{}'
 where id = @run and finished_at is not null`)
 	erasePayload = Compile("erase payload", `
 update weir.payload set body = null, erased_at = clock_timestamp() where run_id = @run and body is not null`)

@@ -312,7 +312,7 @@ func TestKeeper_OwnFinishIsNeverALoss(t *testing.T) {
 		finishing.Go(func() {
 			for id := range next {
 				since := time.Now()
-				c, ok, err := receipts.ClaimStarted(ctx, pool, fencetest.Request(fencetest.Delivery, id), sendStep)
+				c, ok, err := receipts.ClaimStarted(ctx, pool, fencetest.Request(fencetest.Delivery, id))
 				if err != nil || !ok {
 					t.Errorf("claim: %v %v", ok, err)
 					continue

@@ -113,9 +113,13 @@ var Delivery = mustMachine(Machine{
 	},
 })
 
-// KindBranchReset is the kind whose runs have something going on outside between their owners: a requested cancel does
-// not end them by itself.
-const KindBranchReset = "branch_reset"
+const (
+	// KindDelivery is the kind of notification deliveries.
+	KindDelivery = "delivery"
+	// KindBranchReset is the kind whose runs have something going on outside between their owners: a requested cancel does
+	// not end them by itself.
+	KindBranchReset = "branch_reset"
+)
 
 // Plan is the machine of approved plans. Between owners such a run stays executing, without a lease. Nothing is retried: a
 // step that fails ends the plan, and so does an owner that vanished, unless the plan is to be resumed.

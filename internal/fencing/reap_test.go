@@ -83,8 +83,11 @@ func claimFor(t *testing.T, db fencing.DB, kind string, run uuid.UUID, job int64
 	t.Helper()
 	req := fencetest.Request(kind, run)
 	req.Doorbell, req.DoorbellAttemptedAt = job, fencetest.Value[time.Time](t, db, "select attempted_at from river_job where id = $1", job)
-	step := sendStep
-	c, ok, err := receipts.ClaimStarted(t.Context(), db, req, step)
+	claim := receipts.Claim
+	if kind == fencetest.Delivery {
+		claim = receipts.ClaimStarted
+	}
+	c, ok, err := claim(t.Context(), db, req)
 	require.NoError(t, err)
 	require.True(t, ok)
 	return c
@@ -96,7 +99,7 @@ func TestReap_SettlesWhatTheClaimStarted(t *testing.T) {
 	pool := pgtest.Pool(t)
 	reaper := fencetest.Reaper(t, pool)
 	run := fencetest.Insert(t, pool, fencetest.Delivery, "pending")
-	_, ok, err := receipts.ClaimStarted(t.Context(), pool, fencetest.Request(fencetest.Delivery, run), sendStep)
+	_, ok, err := receipts.ClaimStarted(t.Context(), pool, fencetest.Request(fencetest.Delivery, run))
 	require.NoError(t, err)
 	require.True(t, ok)
 	fencetest.Update(t, pool, run, "lease_expires_at = clock_timestamp() - interval '1 s'")

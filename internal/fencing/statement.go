@@ -258,6 +258,9 @@ func (m *Machine) assignments(e Event) []string {
 	switch e {
 	case Succeed:
 		set = append(set, "output = @output")
+		if m.Name == KindDelivery {
+			set = append(set, "external_ref = @external_ref")
+		}
 	case Cancel, RequestCancel:
 		set = append(set, "cancel_requested_at = coalesce(r.cancel_requested_at, clock_timestamp())",
 			"cancel_code = coalesce(r.cancel_code, @cancel_code)")

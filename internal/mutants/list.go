@@ -112,7 +112,7 @@ var mutants = []mutant{
 	// Cancel, redrive.
 	{"cancel of an owner that has begun", one(receiptGo, "if open && (l.Owned || l.Kind == fencing.KindBranchReset) {", "if open && code == `` && (l.Owned || l.Kind == fencing.KindBranchReset) {"), receiptsPkg, "Cancel_Waits|Cancel_Races"},
 	{"cancel looks before it locks", one("internal/fencing/cancel.go", "from weir.run where id = @run for no key update`)", "from weir.run where id = @run`)"), receiptsPkg, "Cancel_Waits|Cancel_Races"},
-	{"cancel leaves started open", one(receiptGo, "if err := SettleUnknown(ctx, tx, []uuid.UUID{run}); err != nil {", "if err := error(nil); err != nil {"), receiptsPkg, "Cancel_Settles"},
+	{"cancel leaves started open", one(receiptGo, "if _, err := tx.Exec(ctx, settleRows.SQL, settleRows.Bind(fencing.Args{\"runs\": fencing.Texts([]uuid.UUID{run})})...); err != nil {", "if err := error(nil); err != nil {"), receiptsPkg, "Cancel_Settles"},
 	{"redrive of canceled", one(statementGo, "if g := m.onlyGuards(e); g != \"\" {", "if g := m.onlyGuards(e); g != \"\" && e != Redrive {"), receiptsPkg, "Redrive"},
 
 	// The doorbell.

@@ -23,17 +23,25 @@ var (
 	claimColumns  = []fencing.Column{{Name: "doorbell", Type: "bigint"}, {Name: "doorbell_attempted_at", Type: "timestamptz"}, {Name: "suspect", Type: "boolean"}}
 	startColumns  = []fencing.Column{{Name: "attempt", Type: "bigint"}, {Name: "step_index", Type: "integer"}, {Name: "step_name", Type: "text"}, {Name: "effect", Type: "text"}}
 	settleColumns = append(startColumns[:4:4], fencing.Column{Name: "external_ref", Type: "text"}, fencing.Column{Name: "step_output", Type: "jsonb"})
-	endColumns    = append(settleColumns[:6:6], fencing.Column{Name: "output", Type: "jsonb"})
+	endColumns    = append(settleColumns[:6:6], fencing.Column{Name: "output", Type: "jsonb"}, fencing.Column{Name: "settles", Type: "boolean"})
+	sendColumns   = []fencing.Column{{Name: "attempt", Type: "bigint"}, {Name: "external_ref", Type: "text"}}
 )
 
-// settleOK is settle for a step that is ok, which needs to know nothing of who began it.
-const settleOK fencing.Rider = `
+// settleOK is settle for a step that is ok, which needs to know nothing of who began it. endOK leaves out the runs that are receipts
+// themselves.
+const (
+	settleOK = insertOK + overwriteOK
+	endOK    = insertOK + " where @settles" + overwriteOK
+
+	insertOK fencing.Rider = `
     insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt, external_ref, output)
-    select fenced.id, @step_index::integer, @step_name, @effect, 'ok', @attempt::bigint, @external_ref, @step_output from fenced
+    select fenced.id, @step_index::integer, @step_name, @effect, 'ok', @attempt::bigint, @external_ref, @step_output from fenced`
+	overwriteOK fencing.Rider = `
     on conflict (run_id, step_index) do update
         set outcome = 'ok', effect = excluded.effect, attempt = excluded.attempt, external_ref = excluded.external_ref,
             output = excluded.output, recorded_at = clock_timestamp()
         where receipt.outcome <> 'ok'`
+)
 
 const (
 	succeedManyFinal = `select fenced.id, fenced.status, fenced.attempt, fenced.failures from fenced`
@@ -43,22 +51,27 @@ const (
 
 type byMachine map[string]*fencing.Statement
 
-var claimMany, claimStartedMany, succeedMany, startMany, startManyReconciled, settleMany = byMachine{}, byMachine{}, byMachine{}, byMachine{}, byMachine{}, byMachine{}
+var (
+	claimStartedMany = fencing.Delivery.Batch("claim and start many", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal(outcomeBefore), claimColumns, startedAgain)
+	// sendMany is succeedMany for deliveries whose runs are their receipts.
+	sendMany = fencing.Delivery.Batch("send many", fencing.Succeed, ownRun, succeedManyFinal, sendColumns)
+)
+
+var claimMany, succeedMany, startMany, startManyReconciled, settleMany = byMachine{}, byMachine{}, byMachine{}, byMachine{}, byMachine{}
 
 func init() {
 	for _, m := range fencing.Machines {
 		claimMany[m.Name] = m.Batch("claim many", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal("''"), claimColumns)
-		claimStartedMany[m.Name] = m.Batch("claim and start many", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal(outcomeBefore), claimColumns, startedFirst, startedAgain)
-		succeedMany[m.Name] = m.Batch("succeed many", fencing.Succeed, ownRun, succeedManyFinal, endColumns, settleOK)
+		succeedMany[m.Name] = m.Batch("succeed many", fencing.Succeed, ownRun, succeedManyFinal, endColumns, endOK)
 		startMany[m.Name] = m.Batch("start many", fencing.StartStep, stepScope(m), startManyFinal, startColumns, startStep)
 		startManyReconciled[m.Name] = m.Batch("start many reconciled", fencing.StartStep, stepScope(m), startManyFinal, startColumns, startReconciled)
 		settleMany[m.Name] = m.Batch("settle many", fencing.CommitStep, ownRun, settleManyFinal, settleColumns, settleOK)
 	}
 }
 
-// ClaimMany is Claim, or with a step ClaimStarted, for many runs of one kind. All requests have the kind, the owner, the times and the
-// offers of the first.
-func ClaimMany(ctx context.Context, db fencing.DB, reqs []fencing.ClaimRequest, step *Step) (map[uuid.UUID]fencing.Claimed, error) {
+// ClaimMany is Claim, or ClaimStarted where it starts, for many runs of one kind. All requests have the kind, the owner, the times
+// and the offers of the first.
+func ClaimMany(ctx context.Context, db fencing.DB, reqs []fencing.ClaimRequest, starts bool) (map[uuid.UUID]fencing.Claimed, error) {
 	reqs = byRun(reqs, func(r fencing.ClaimRequest) uuid.UUID { return r.Run })
 	var (
 		runs      = make([]pgtype.UUID, len(reqs))
@@ -71,12 +84,10 @@ func ClaimMany(ctx context.Context, db fencing.DB, reqs []fencing.ClaimRequest, 
 	}
 	args := reqs[0].Args()
 	args["run_list"], args["doorbell_list"], args["doorbell_attempted_at_list"], args["suspect_list"] = runs, doorbells, attempted, suspects
-	stmts := claimMany
-	if step != nil {
-		stmts = claimStartedMany
-		args["step_index"], args["step_name"], args["effect"] = step.Index, step.Name, string(step.Effect)
+	stmt := claimMany[fencing.MachineOf(reqs[0].Kind).Name]
+	if starts {
+		stmt, args = claimStartedMany, sendArgs(args)
 	}
-	stmt := stmts[fencing.MachineOf(reqs[0].Kind).Name]
 	rows, err := db.Query(ctx, stmt.SQL, stmt.Bind(args)...)
 	if err != nil {
 		return nil, fmt.Errorf("claim %d runs: %w", len(reqs), err)
@@ -98,15 +109,7 @@ func ClaimMany(ctx context.Context, db fencing.DB, reqs []fencing.ClaimRequest, 
 // SucceedMany is End.Write for ends that all are Succeed with an outcome that is ok, of runs of one kind.
 func SucceedMany(ctx context.Context, db fencing.DB, ends []End) (map[uuid.UUID]Ended, error) {
 	ends = byRun(ends, func(e End) uuid.UUID { return e.Run })
-	w := newWrites(len(ends))
-	outputs := make([]*string, len(ends))
-	for i, e := range ends {
-		w.set(i, e.Run, e.Attempt, e.Step)
-		w.refs[i], w.stepOutputs[i], outputs[i] = nullText(e.ExternalRef), nullJSON(e.StepOutput), nullJSON(e.Output)
-	}
-	args := w.settleArgs()
-	args["output_list"] = outputs
-	stmt := succeedMany[fencing.MachineOf(ends[0].Kind).Name]
+	stmt, args := succeedManyArgs(ends)
 	rows, err := db.Query(ctx, stmt.SQL, stmt.Bind(args)...)
 	if err != nil {
 		return nil, fmt.Errorf("end %d runs: %w", len(ends), err)
@@ -124,6 +127,30 @@ func SucceedMany(ctx context.Context, db fencing.DB, ends []End) (map[uuid.UUID]
 		return nil, fmt.Errorf("end %d runs: %w", len(ends), err)
 	}
 	return out, nil
+}
+
+func succeedManyArgs(ends []End) (*fencing.Statement, fencing.Args) {
+	if !slices.ContainsFunc(ends, func(e End) bool { return !e.runIsReceipt() }) {
+		var (
+			runs     = make([]pgtype.UUID, len(ends))
+			attempts = make([]int64, len(ends))
+			refs     = make([]*string, len(ends))
+		)
+		for i, e := range ends {
+			runs[i], attempts[i], refs[i] = pgID(e.Run), e.Attempt, nullText(e.ExternalRef)
+		}
+		return sendMany, fencing.Args{"run_list": runs, "attempt_list": attempts, "external_ref_list": refs, "output": nil}
+	}
+	w := newWrites(len(ends))
+	outputs, settles := make([]*string, len(ends)), make([]bool, len(ends))
+	for i, e := range ends {
+		w.set(i, e.Run, e.Attempt, e.Step)
+		w.refs[i], w.stepOutputs[i], outputs[i] = nullText(e.ExternalRef), nullJSON(e.StepOutput), nullJSON(e.Output)
+		settles[i] = !e.runIsReceipt()
+	}
+	args := w.settleArgs()
+	args["output_list"], args["settles_list"] = outputs, settles
+	return succeedMany[fencing.MachineOf(ends[0].Kind).Name], args
 }
 
 // Stood is what Start and Settle return of one run.

@@ -46,7 +46,7 @@ func TestClaimMany_EachElementForItself(t *testing.T) {
 
 	began := time.Now()
 	list := claims(busy, other, lacking, sent, suspect, later, expired, owned, again, good, uuid.New())
-	got, err := receipts.ClaimMany(t.Context(), pool, list, &send)
+	got, err := receipts.ClaimMany(t.Context(), pool, list, true)
 	require.NoError(t, err)
 	require.Less(t, time.Since(began), 5*time.Second, "nobody waits for the locked row")
 	require.Len(t, got, 2)
@@ -67,7 +67,7 @@ func TestClaimMany_EachElementForItself(t *testing.T) {
 	// The one suspect slot of a process is one element's.
 	list = claims(suspect)
 	list[0].Suspect = true
-	got, err = receipts.ClaimMany(t.Context(), pool, list, nil)
+	got, err = receipts.ClaimMany(t.Context(), pool, list, false)
 	require.NoError(t, err)
 	require.Contains(t, got, suspect)
 	require.Empty(t, fencetest.Outcomes(t, pool, suspect), "no step is started where none is named")
@@ -176,7 +176,7 @@ func TestBatches_InOppositeOrdersDoNotDeadlock(t *testing.T) {
 		answers := make(chan answer, 2)
 		for _, list := range [][]uuid.UUID{runs, backwards} {
 			go func() {
-				got, err := receipts.ClaimMany(t.Context(), pool, claims(list...), &send)
+				got, err := receipts.ClaimMany(t.Context(), pool, claims(list...), true)
 				answers <- answer{got, err}
 			}()
 		}

@@ -35,7 +35,7 @@ func TestCancel_WaitsForAClaimThenOnlyRequests(t *testing.T) {
 	ctx := t.Context()
 	run := fencetest.Insert(t, pool, fencetest.Delivery, "pending")
 	claimer := fencetest.Begin(t, pool)
-	c, ok, err := receipts.ClaimStarted(ctx, claimer, fencetest.Request(fencetest.Delivery, run), send)
+	c, ok, err := receipts.ClaimStarted(ctx, claimer, fencetest.Request(fencetest.Delivery, run))
 	require.NoError(t, err)
 	require.True(t, ok)
 	type answer struct {
@@ -121,7 +121,7 @@ func TestCancel_RacesWithClaims(t *testing.T) {
 			}
 		})
 		wg.Go(func() {
-			if _, _, err := receipts.ClaimStarted(ctx, pool, fencetest.Request(fencetest.Delivery, run), send); err != nil {
+			if _, _, err := receipts.ClaimStarted(ctx, pool, fencetest.Request(fencetest.Delivery, run)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -170,7 +170,7 @@ func TestCancel_InBulkWithoutDeadlocks(t *testing.T) {
 		wg.Go(func() {
 			for i := range runs {
 				run := runs[(i*7+w*75)%len(runs)]
-				c, ok, err := receipts.ClaimStarted(ctx, pool, fencetest.Request(fencetest.Delivery, run), send)
+				c, ok, err := receipts.ClaimStarted(ctx, pool, fencetest.Request(fencetest.Delivery, run))
 				if err != nil {
 					t.Error(err)
 				}
@@ -237,7 +237,7 @@ func TestRedrive(t *testing.T) {
 		require.True(t, row.DueNow)
 		require.Empty(t, row.Code)
 		require.Equal(t, []string{"0 send failed 3"}, fencetest.Outcomes(t, pool, run))
-		_, ok, err = receipts.ClaimStarted(t.Context(), pool, fencetest.Request(c.kind, run), send)
+		_, ok, err = receipts.ClaimStarted(t.Context(), pool, fencetest.Request(c.kind, run))
 		require.NoError(t, err)
 		require.True(t, ok)
 	}

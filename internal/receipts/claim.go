@@ -10,34 +10,32 @@ import (
 // ManySteps, among what a run needs, says that it has more than one step: ClaimStarted starts none of them.
 const ManySteps = "many_steps"
 
-// The `started` receipt of a run with a single outside step is committed by the claim itself. A step that is ok is
-// never started again. A run's first owner finds no receipt, since each has needed a token: its own is inserted without the
-// search for one, which is a third of the price.
-const (
-	startedFirst fencing.Rider = `
-    insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt)
-    select fenced.id, @step_index::integer, @step_name, @effect, 'started', 1 from fenced
-    where fenced.attempt = 1 and not '` + ManySteps + `' = any(fenced.needs)`
-	startedAgain fencing.Rider = `
+// Send is the step of a delivery of one message.
+var Send = Step{Index: 0, Name: "send", Effect: AtLeastOnce}
+
+// The claim of such a delivery starts its step. For a run's first owner the claim says so itself: there is no row until something
+// goes otherwise (docs/adr/0015). Each further one writes a row. A step that is ok is never started again.
+const startedAgain fencing.Rider = `
     insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt)
     select fenced.id, @step_index::integer, @step_name, @effect, 'started', fenced.attempt from fenced
     where fenced.attempt > 1 and not '` + ManySteps + `' = any(fenced.needs)
     on conflict (run_id, step_index) do update
         set outcome = 'started', attempt = excluded.attempt, recorded_at = clock_timestamp()
         where receipt.outcome <> 'ok'`
-)
 
 // The statement's snapshot is older than what it writes itself, so this is what an earlier try left. A first claim does not
 // look.
 const outcomeBefore = `case when fenced.attempt > 1 then coalesce(
         (select t.outcome from weir.receipt t where t.run_id = fenced.id and t.step_index = @step_index::integer), '') else '' end`
 
-var claims, claimsStarted = map[string]*fencing.Statement{}, map[string]*fencing.Statement{}
+var (
+	claims       = map[string]*fencing.Statement{}
+	claimStarted = fencing.Delivery.Transition("claim and start", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal(outcomeBefore), startedAgain)
+)
 
 func init() {
 	for _, m := range fencing.Machines {
 		claims[m.Name] = m.Transition("claim", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal("''"))
-		claimsStarted[m.Name] = m.Transition("claim and start", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal(outcomeBefore), startedFirst, startedAgain)
 	}
 }
 
@@ -47,13 +45,15 @@ func Claim(ctx context.Context, db fencing.DB, req fencing.ClaimRequest) (fencin
 	return claim(ctx, db, stmt, req, req.Args())
 }
 
-// ClaimStarted is Claim with the `started` receipt of the run's single step, in one statement. The step's effect is
-// AtLeastOnce or Idempotent: a Reconciled step must not overwrite what another attempt started. It is plain Claim for a run
-// that needs ManySteps.
-func ClaimStarted(ctx context.Context, db fencing.DB, req fencing.ClaimRequest, step Step) (fencing.Claimed, bool, error) {
-	args := req.Args()
-	args["step_index"], args["step_name"], args["effect"] = step.Index, step.Name, string(step.Effect)
-	return claim(ctx, db, claimsStarted[fencing.MachineOf(req.Kind).Name], req, args)
+// ClaimStarted is Claim of a delivery, whose step Send is started by it, in one statement. It is plain Claim for one that needs
+// ManySteps.
+func ClaimStarted(ctx context.Context, db fencing.DB, req fencing.ClaimRequest) (fencing.Claimed, bool, error) {
+	return claim(ctx, db, claimStarted, req, sendArgs(req.Args()))
+}
+
+func sendArgs(args fencing.Args) fencing.Args {
+	args["step_index"], args["step_name"], args["effect"] = Send.Index, Send.Name, string(Send.Effect)
+	return args
 }
 
 func claim(ctx context.Context, db fencing.DB, stmt *fencing.Statement, req fencing.ClaimRequest, args fencing.Args) (fencing.Claimed, bool, error) {

@@ -89,6 +89,13 @@ type End struct {
 	Delay time.Duration
 }
 
+// runIsReceipt reports a delivery that went well at once: its run says that, and no row does (docs/adr/0015). A token that was
+// raised since the first claim may have left a row.
+func (e End) runIsReceipt() bool {
+	return e.Kind == fencing.KindDelivery && e.Event == fencing.Succeed && e.Outcome == OK && e.Step == Send && e.Attempt == 1 &&
+		len(e.StepOutput) == 0
+}
+
 // Ended is how the run stands after End.
 type Ended struct {
 	Status   fencing.Status
@@ -107,13 +114,17 @@ func (e End) Write(ctx context.Context, db fencing.DB) (Ended, error) {
 	if how == "" {
 		how = "failed"
 	}
+	outcome := e.Outcome
+	if e.runIsReceipt() {
+		outcome = ""
+	}
 	var (
 		ended Ended
 		dueIn float64
 	)
 	err := db.QueryRow(ctx, stmt.SQL, stmt.Bind(fencing.Args{
 		"run": e.Run, "attempt": e.Attempt, "began": cmp.Or(e.Began, e.Attempt), "owner": e.Owner, "how": how,
-		"step_index": e.Step.Index, "step_name": e.Step.Name, "effect": string(e.Step.Effect), "outcome": string(e.Outcome),
+		"step_index": e.Step.Index, "step_name": e.Step.Name, "effect": string(e.Step.Effect), "outcome": string(outcome),
 		"external_ref": nullText(e.ExternalRef), "step_output": nullJSON(e.StepOutput), "output": nullJSON(e.Output),
 		"code": nullText(e.Code), "message": nullText(e.Message), "delay": e.Delay, "cancel_code": nullText(e.Code),
 	})...).Scan(&ended.Status, &ended.Attempt, &ended.Failures, &ended.Terminal, &dueIn)

@@ -16,7 +16,7 @@ import (
 
 func sending(t *testing.T, pool *pgxpool.Pool) uuid.UUID {
 	run := fencetest.Insert(t, pool, fencetest.Delivery, "pending")
-	_, ok, err := receipts.ClaimStarted(t.Context(), pool, fencetest.Request(fencetest.Delivery, run), send)
+	_, ok, err := receipts.ClaimStarted(t.Context(), pool, fencetest.Request(fencetest.Delivery, run))
 	require.NoError(t, err)
 	require.True(t, ok)
 	return run

@@ -57,7 +57,7 @@ type Receipt struct {
 
 var list = fencing.Compile("receipts of a run", `
 select step_index, step_name, effect, outcome, attempt, coalesce(external_ref, ''), output, recorded_at
-from weir.receipt where run_id = @run order by step_index`)
+from weir.receipts where run_id = @run order by step_index`)
 
 // List returns the receipts of a run by step.
 func List(ctx context.Context, db fencing.DB, run uuid.UUID) ([]Receipt, error) {
@@ -76,19 +76,31 @@ func List(ctx context.Context, db fencing.DB, run uuid.UUID) ([]Receipt, error) 
 	return out, nil
 }
 
-var settleUnknown = fencing.Compile("settle to unknown", `
+const settleStarted = `
 update weir.receipt set outcome = 'unknown', recorded_at = clock_timestamp()
-where run_id = any(@runs::text[]::uuid[]) and outcome = 'started'`)
+where run_id = any(@runs::text[]::uuid[]) and outcome = 'started'`
 
-// SettleUnknown turns the open receipts of runs into unknown. The caller's transaction holds the runs' locks, taken in
-// an earlier statement (F13).
+var (
+	settleRows = fencing.Compile("settle to unknown", settleStarted)
+	// A first owner's delivery has no row of its Send yet. The token is raised already.
+	settleOwned = fencing.Compile("settle owned to unknown", `
+with rows as (`+settleStarted+`
+)
+insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt)
+select id, @step_index::integer, @step_name, @effect, 'unknown', attempt - 1 from weir.run
+where id = any(@runs::text[]::uuid[]) and kind = '`+fencing.KindDelivery+`' and not '`+ManySteps+`' = any(needs)
+on conflict (run_id, step_index) do nothing`)
+)
+
+// SettleUnknown turns what is open of runs into unknown, once their owners have been taken away. The caller's transaction has
+// done that in an earlier statement (F13), and holds the runs' locks.
 func SettleUnknown(ctx context.Context, tx pgx.Tx, runs []uuid.UUID) error {
-	_, err := tx.Exec(ctx, settleUnknown.SQL, settleUnknown.Bind(fencing.Args{"runs": fencing.Texts(runs)})...)
+	_, err := tx.Exec(ctx, settleOwned.SQL, settleOwned.Bind(sendArgs(fencing.Args{"runs": fencing.Texts(runs)}))...)
 	return err
 }
 
 var openStarted = fencing.Compile("open started", `
-select exists (select from weir.receipt where run_id = @run and outcome = 'started')`)
+select exists (select from weir.receipts where run_id = @run and outcome = 'started')`)
 
 // A branch reset that was issued, or may have been, goes on at its provider whether somebody owns the run or not.
 var openReset = fencing.Compile("open reset", `
@@ -116,7 +128,7 @@ func Cancel(ctx context.Context, tx pgx.Tx, run uuid.UUID, code string) (l fenci
 	if open && (l.Owned || l.Kind == fencing.KindBranchReset) {
 		return l, true, false, fencing.RequestCancelLocked(ctx, tx, m, run, code)
 	}
-	if err := SettleUnknown(ctx, tx, []uuid.UUID{run}); err != nil {
+	if _, err := tx.Exec(ctx, settleRows.SQL, settleRows.Bind(fencing.Args{"runs": fencing.Texts([]uuid.UUID{run})})...); err != nil {
 		return l, true, false, fmt.Errorf("cancel run %s: %w", run, err)
 	}
 	return l, true, true, fencing.CancelLocked(ctx, tx, m, run, code)

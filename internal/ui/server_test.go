@@ -71,7 +71,6 @@ func TestPages_AFaultInsideShowsASentenceOnly(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
 	id := s.notify()
-	s.exec("alter table weir.receipt alter column output type text")
 	s.exec("alter table weir.run alter column tags drop not null")
 	s.exec("alter table weir.run alter column tags type text")
 	res := s.get(pathOf(id, ""))

@@ -88,6 +88,7 @@ create table weir.run (
     cancel_code           text,
     error_code            text,
     error_message         text,
+    external_ref          text,                             -- a delivery's, once it is sent: the provider's id, or the Message-ID
     needs                 text[]      not null default '{}', -- what a worker must offer to claim it: a channel, a list of steps
     tags                  text[]      not null default '{}',
     metadata              jsonb       not null default '{}',
@@ -170,6 +171,17 @@ create table weir.receipt (
     constraint receipt_is_whole check (weir.receipt_is_whole(step_index, outcome, effect))
 ) with (fillfactor = 85);
 
+-- All receipts. A delivery of one message is worked with a row less: while nothing has gone wrong, the run itself says that
+-- its message was begun, by its claim, and that it was sent, by its end (docs/adr/0015). What goes otherwise has a row.
+create view weir.receipts as
+select run_id, step_index, attempt, recorded_at, outcome, effect, step_name, external_ref, output from weir.receipt
+union all
+select r.id, 0, r.attempt, coalesce(r.finished_at, r.claimed_at), case r.status when 'sent' then 'ok' else 'started' end,
+    'at_least_once', 'send', r.external_ref, null
+from weir.run r
+where r.kind = 'delivery' and r.status in ('processing', 'sent') and not 'many_steps' = any(r.needs)
+    and not exists (select from weir.receipt t where t.run_id = r.id);
+
 -- One row for each try that did not end well. Success costs nothing here.
 create table weir.ended_try (
     run_id      uuid        not null,
@@ -222,6 +234,7 @@ create trigger run_deletes_its_records after delete on weir.run
 drop table weir.notification;
 drop table weir.key;
 drop table weir.ended_try;
+drop view weir.receipts;
 drop table weir.receipt;
 drop table weir.payload;
 drop table weir.run;

@@ -4,7 +4,6 @@ package fencetest
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -135,23 +134,21 @@ func Read(t testing.TB, db fencing.DB, id uuid.UUID) Row {
 	return r
 }
 
-// Outcomes returns the receipts of a run as "index name outcome attempt", by step.
+// Outcomes returns the rows of a run's receipts as "index name outcome attempt".
 func Outcomes(t testing.TB, db fencing.DB, id uuid.UUID) []string {
 	t.Helper()
-	list, err := receipts.List(context.Background(), db, id)
-	require.NoError(t, err)
-	out := []string{}
-	for _, r := range list {
-		out = append(out, fmt.Sprintf("%d %s %s %d", r.Step.Index, r.Step.Name, r.Outcome, r.Attempt))
-	}
-	return out
+	return column(t, db, `select concat_ws(' ', step_index, step_name, outcome, attempt) from weir.receipt where run_id = $1 order by step_index`, id)
 }
 
 // Tries returns the ended tries of a run as "attempt how owner".
 func Tries(t testing.TB, db fencing.DB, id uuid.UUID) []string {
 	t.Helper()
-	rows, err := db.Query(context.Background(),
-		`select attempt || ' ' || how || ' ' || coalesce(owner, '') from weir.ended_try where run_id = $1 order by attempt`, id)
+	return column(t, db, `select attempt || ' ' || how || ' ' || coalesce(owner, '') from weir.ended_try where run_id = $1 order by attempt`, id)
+}
+
+func column(t testing.TB, db fencing.DB, sql string, id uuid.UUID) []string {
+	t.Helper()
+	rows, err := db.Query(context.Background(), sql, id)
 	require.NoError(t, err)
 	out, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	require.NoError(t, err)
