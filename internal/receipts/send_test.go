@@ -187,6 +187,10 @@ func TestSend_AnotherEffectHasARow(t *testing.T) {
 	_, err = fencetest.Reaper(t, pool).Reap(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, said(t, pool, parts), "no part was begun")
+	_, ok, err = receipts.ClaimStarted(t.Context(), pool, req)
+	require.NoError(t, err)
+	require.True(t, ok)
+	require.Empty(t, said(t, pool, parts), "no part is begun")
 }
 
 // F15: what its claim began may be outside, so a cancellation waits for the owner.

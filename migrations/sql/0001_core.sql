@@ -176,7 +176,7 @@ create table weir.receipt (
 create view weir.receipts as
 select run_id, step_index, attempt, recorded_at, outcome, effect, step_name, external_ref, output from weir.receipt
 union all
-select r.id, 0, r.attempt, coalesce(r.finished_at, r.claimed_at), case r.status when 'sent' then 'ok' else 'started' end,
+select r.id, 0, r.attempt, coalesce(r.finished_at, r.claimed_at, r.created_at), case r.status when 'sent' then 'ok' else 'started' end,
     'at_least_once', 'send', r.external_ref, null
 from weir.run r
 where r.kind = 'delivery' and r.status in ('processing', 'sent') and not 'many_steps' = any(r.needs)
