@@ -25,20 +25,20 @@ const (
 	markTx = `select set_config('weir.token', $1, true), set_config('idle_in_transaction_session_timeout', $2, true),
     set_config('statement_timeout', $2, true), set_config('weir.role', current_setting('role'), true),
     set_config('weir.path', current_setting('search_path'), true), ` + receipts.NoteSession
-	// resetRole says whether the session is as it was, and goes back to the role that the pool's connection had.
-	resetRole = `select ` + receipts.SameSession + `,
-    pg_catalog.set_config('role', coalesce(nullif(pg_catalog.current_setting('weir.role', true), ''), 'none'), true)`
-	// proveTx fails with 22012 after a smuggled COMMIT: the token was local to the transaction that is gone. The fence
-	// then resolves its names as the pool's connections do, whatever the step has set (another path for each would have
-	// PostgreSQL plan anew each time), and waits for a lock less long than a statement may take.
-	proveTx = `select 1 operator(pg_catalog./) (pg_catalog.current_setting('weir.token', true) operator(pg_catalog.=) $1)::int,
+	// proveTx says whether the session is as it was, and goes back to the role that the pool's connection had. It fails with
+	// 22012 after a smuggled COMMIT: the token was local to the transaction that is gone. The fence then resolves its names as
+	// the pool's connections do, whatever the step has set (another path for each would have PostgreSQL plan anew each time), and
+	// waits for a lock less long than a statement may take. One statement: each costs a live step as much as a row.
+	proveTx = `select ` + receipts.SameSession + `,
+    pg_catalog.set_config('role', coalesce(nullif(pg_catalog.current_setting('weir.role', true), ''), 'none'), true),
+    1 operator(pg_catalog./) (pg_catalog.current_setting('weir.token', true) operator(pg_catalog.=) $1)::int,
     pg_catalog.set_config('search_path', coalesce(pg_catalog.current_setting('weir.path', true), 'pg_catalog'), true),
     pg_catalog.set_config('lock_timeout', $2, true), pg_catalog.set_config('statement_timeout', $3, true)`
 	immediate = "set constraints all immediate"
 	commit    = "commit"
 )
 
-var batchNames = []string{"weir_reset_role", "weir_prove_tx", "weir_immediate", "weir_fence", "weir_commit"}
+var batchNames = []string{"weir_prove_tx", "weir_immediate", "weir_fence", "weir_commit"}
 
 // liveTx is the transaction of a live step.
 type liveTx struct {
@@ -93,7 +93,7 @@ func (t *liveTx) prepare(ctx context.Context, kind string) error {
 	if _, err := t.raw.Prepare(ctx, markName, markTx); err != nil {
 		return err
 	}
-	texts := []string{resetRole, proveTx, immediate, "", commit}
+	texts := []string{proveTx, immediate, "", commit}
 	for i, text := range texts {
 		if text == "" {
 			for _, stmt := range receipts.StepStatements(kind) {
@@ -110,7 +110,7 @@ func (t *liveTx) prepare(ctx context.Context, kind string) error {
 	return nil
 }
 
-// commit sends reset, proof, constraints, fence with receipt, and COMMIT in one round trip, and the BEGIN before them where
+// commit sends proof, constraints, fence with receipt, and COMMIT in one round trip, and the BEGIN before them where
 // the step had no statement of its own. An error for which fencing.OutcomeOf says Unknown leaves it open whether the step
 // committed.
 func (t *liveTx) commit(ctx context.Context, fence receipts.StepFence) error {
@@ -129,11 +129,10 @@ func (t *liveTx) commit(ctx context.Context, fence receipts.StepFence) error {
 	}
 	statement := min(fence.Lease/2, 10*time.Second)
 	stmt, args := fence.Statement()
-	t.queue(batch, batchNames[0])
-	t.queue(batch, batchNames[1], t.token, milliseconds(statement/2), milliseconds(statement))
-	t.queue(batch, batchNames[2])
+	t.queue(batch, batchNames[0], t.token, milliseconds(statement/2), milliseconds(statement))
+	t.queue(batch, batchNames[1])
 	t.queue(batch, stmt.Name, args...)
-	t.queue(batch, batchNames[4])
+	t.queue(batch, batchNames[3])
 	var results pgx.BatchResults
 	if t.inner != nil {
 		results = t.inner.SendBatch(ctx, batch)
@@ -148,7 +147,7 @@ func (t *liveTx) commit(ctx context.Context, fence receipts.StepFence) error {
 			err  error
 		)
 		if i == opens {
-			err = results.QueryRow().Scan(&same, nil)
+			err = results.QueryRow().Scan(&same, nil, nil, nil, nil, nil)
 		} else {
 			tag, err = results.Exec()
 		}
@@ -208,9 +207,9 @@ func explainStepTx(at int, err error, fence receipts.StepFence) error {
 		return err
 	case pgErr.Code == "25P02":
 		return ErrStepTxFailed
-	case at == 1 && pgErr.Code == "22012":
+	case at == 0 && pgErr.Code == "22012":
 		return ErrStepTxEnded
-	case at == 3:
+	case at == 2:
 		return fence.MapError(err)
 	}
 	return err
