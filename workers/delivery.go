@@ -3,9 +3,9 @@ package workers
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/google/uuid"
@@ -104,8 +104,9 @@ func (w *deliveryWorker) deliver(ctx context.Context, held *fencing.Held, c fenc
 func (w *deliveryWorker) send(ctx context.Context, c fencing.Claimed, payload delivery.Payload, step receipts.Step) result {
 	ch := w.service.cfg.Channels[payload.Channel] // there: the claim asked for it
 	step.Effect = receipts.Effect(ch.Effect())
+	run := c.Run.String()
 	m := channel.Message{
-		RunID: c.Run.String(), IdempotencyKey: fmt.Sprintf("%s:%d", c.Run, step.Index), Address: payload.Address,
+		RunID: run, IdempotencyKey: run + ":" + strconv.Itoa(step.Index), Address: payload.Address,
 		Subject: payload.Subject, Text: payload.Text, HTML: payload.HTML, Part: 1, Parts: 1, CreatedAt: c.CreatedAt,
 	}
 	if len(payload.Parts) > 1 { // they hold the subject

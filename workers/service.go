@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
@@ -147,13 +146,14 @@ func (s *Service) Stop(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.endRuns(ErrShutdown)
+	s.keeper.EndAll(ErrShutdown)
 	var err error
 	hard := time.NewTimer(releaseTime)
 	defer hard.Stop()
 	select {
 	case <-idle:
 	case <-hard.C:
-		left := s.active.list()
+		left := s.keeper.Runs()
 		s.log.WarnContext(ctx, "weir: handlers did not return; their runs wait for their leases to run out", "runs", left)
 		err = fmt.Errorf("workers: stop: %d handlers did not return", len(left))
 	case <-ctx.Done():
@@ -191,7 +191,6 @@ func (s *Service) Held() int { return s.keeper.Len() }
 // activeRuns counts handlers.
 type activeRuns struct {
 	mu   sync.Mutex
-	runs map[*fencing.Held]uuid.UUID
 	idle []chan struct{}
 	busy int
 }
@@ -214,21 +213,6 @@ func (a *activeRuns) leave() {
 	}
 }
 
-func (a *activeRuns) add(h *fencing.Held) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.runs == nil {
-		a.runs = map[*fencing.Held]uuid.UUID{}
-	}
-	a.runs[h] = h.Run
-}
-
-func (a *activeRuns) remove(h *fencing.Held) {
-	a.mu.Lock()
-	delete(a.runs, h)
-	a.mu.Unlock()
-}
-
 // wait returns a channel that is closed when no worker is in.
 func (a *activeRuns) wait() <-chan struct{} {
 	a.mu.Lock()
@@ -240,14 +224,4 @@ func (a *activeRuns) wait() <-chan struct{} {
 		a.idle = append(a.idle, c)
 	}
 	return c
-}
-
-func (a *activeRuns) list() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	var out []string
-	for _, id := range a.runs {
-		out = append(out, id.String())
-	}
-	return out
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
@@ -68,9 +67,6 @@ func (s *Service) claimRequest(job *rivertype.JobRow, run uuid.UUID, k workKind)
 func (s *Service) carryOut(ctx context.Context, claimed fencing.Claimed, k workKind, sent time.Time) tried {
 	runCtx, held := s.keeper.Hold(ctx, claimed.Run, claimed.Attempt, k.lease, k.stepTime, sent)
 	defer held.Drop()
-	s.active.add(held)
-	defer s.active.remove(held)
-	defer context.AfterFunc(s.runs, func() { held.Stop(context.Cause(s.runs)) })()
 	s.cfg.Observer.Observe(ctx, RunClaimed{
 		Run: jobs.RunID(claimed.Run), Kind: k.kind, Attempt: claimed.Attempt, Reaps: claimed.Reaps, Failures: claimed.Failures,
 		Waited: claimed.Now.Sub(claimed.CreatedAt),
@@ -113,7 +109,7 @@ type workKind struct {
 
 // begun is the step that the claim has started, if it has.
 func (k workKind) begun(c fencing.Claimed) (step receipts.Step, ok bool) {
-	if k.start == nil || slices.Contains(c.Needs, receipts.ManySteps) {
+	if k.start == nil || c.ManySteps {
 		return receipts.Step{}, false
 	}
 	return *k.start, true

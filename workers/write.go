@@ -62,11 +62,11 @@ func (s *Service) write(ctx context.Context, held *fencing.Held, c fencing.Claim
 }
 
 func (s *Service) writeOnce(ctx context.Context, end receipts.End, k workKind) (receipts.Ended, error) {
+	if end.Event == fencing.Succeed && end.Outcome == receipts.OK {
+		return k.writes.succeeds.Do(ctx, end) // each of its batches is bounded
+	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout(k.lease))
 	defer cancel()
-	if end.Event == fencing.Succeed && end.Outcome == receipts.OK {
-		return k.writes.succeeds.Do(ctx, end)
-	}
 	conn, err := s.acquire(ctx)
 	if err != nil {
 		return receipts.Ended{}, err

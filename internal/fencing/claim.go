@@ -22,10 +22,10 @@ const ClaimScope = `r.id = @run and r.kind = @kind and r.next_attempt_at <= cloc
       and r.lease_expires_at is null and (r.reaps < 2 or @suspect::boolean) and r.needs <@ @offers::text[]`
 
 // ClaimFinal is what a claim returns; see Claimed. Each payload is looked up by its run: a join of a batch with the table
-// read the whole table. before is SQL over fenced for Claimed.Before.
-func ClaimFinal(before string) string {
-	return `select fenced.id, fenced.root_id, fenced.kind, fenced.status, fenced.attempt, fenced.reaps, fenced.failures,
-    fenced.max_failures, fenced.created_at, fenced.needs, p.body, p.digest, clock_timestamp(), ` + before + `
+// read the whole table. manySteps and before are SQL over fenced for what Claimed has by these names.
+func ClaimFinal(manySteps, before string) string {
+	return `select fenced.id, fenced.attempt, fenced.reaps, fenced.failures, fenced.created_at, ` + manySteps + `,
+    p.body, p.digest, clock_timestamp(), ` + before + `
 from fenced left join lateral (select body, digest from weir.payload where run_id = fenced.id offset 0) p on true`
 }
 
@@ -55,14 +55,14 @@ func (c ClaimRequest) Args() Args {
 
 // Claimed is a run that this process owns now.
 type Claimed struct {
-	Run, Root                    uuid.UUID
-	Kind                         string
-	Status                       Status
-	Attempt                      int64
-	Reaps, Failures, MaxFailures int
-	CreatedAt                    time.Time
-	// Needs is what the claimer had to offer.
-	Needs []string
+	Run             uuid.UUID
+	Kind            string
+	Status          Status
+	Attempt         int64
+	Reaps, Failures int
+	CreatedAt       time.Time
+	// ManySteps says that the run needs a worker that takes it step by step.
+	ManySteps bool
 	// Payload is nil when it was erased or is missing.
 	Payload, Digest []byte
 	// Now is the database's clock at the claim.
@@ -74,10 +74,10 @@ type Claimed struct {
 // IsSuspect reports a run that was reaped so often that it may be what kills its processes.
 func (c Claimed) IsSuspect() bool { return c.Reaps >= suspectReaps }
 
-// ScanClaimed reads the row of ClaimFinal. ok is false when the claim matched no row: a lost race, not an error.
-func ScanClaimed(row pgx.Row) (c Claimed, ok bool, err error) {
-	err = row.Scan(&c.Run, &c.Root, &c.Kind, &c.Status, &c.Attempt, &c.Reaps, &c.Failures, &c.MaxFailures, &c.CreatedAt,
-		&c.Needs, &c.Payload, &c.Digest, &c.Now, &c.Before)
+// ScanClaimed reads the row of ClaimFinal, of a run of kind. ok is false when the claim matched no row: a lost race, not an error.
+func ScanClaimed(row pgx.Row, kind string) (c Claimed, ok bool, err error) {
+	c.Kind, c.Status = kind, MachineOf(kind).Ownable[0] // what every claim leads to
+	err = row.Scan(&c.Run, &c.Attempt, &c.Reaps, &c.Failures, &c.CreatedAt, &c.ManySteps, &c.Payload, &c.Digest, &c.Now, &c.Before)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Claimed{}, false, nil
 	}

@@ -81,9 +81,6 @@ func (h *Held) Drop() {
 	h.cancel(context.Canceled)
 }
 
-// Stop ends the context with a cause of the holder's own, such as a shutdown.
-func (h *Held) Stop(cause error) { h.cancel(cause) }
-
 // Alive reports whether the lease surely lasts at this moment, by the stopwatch. A process that was frozen asks before
 // it does something outside: its timers may not have fired yet.
 func (h *Held) Alive() bool {

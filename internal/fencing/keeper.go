@@ -56,6 +56,7 @@ type Keeper struct {
 
 	mu   sync.Mutex
 	held map[*Held]struct{}
+	over error     // why nothing is to be held any more
 	conn *pgx.Conn // of the goroutine in Run only
 }
 
@@ -65,7 +66,7 @@ func NewKeeper(connect func(context.Context) (*pgx.Conn, error), every time.Dura
 }
 
 // Hold starts to keep a run that was just claimed. since is the moment before the claim was sent. The context ends with
-// ErrLeaseLost, with ErrStepDeadline, or with its parent. The caller must call Drop.
+// ErrLeaseLost, with ErrStepDeadline, with EndAll's cause, or with its parent. The caller must call Drop.
 func (k *Keeper) Hold(ctx context.Context, run uuid.UUID, attempt int64, lease, stepTime time.Duration, since time.Time) (context.Context, *Held) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	h := &Held{Run: run, keeper: k, lease: lease, stepTime: stepTime, cancel: cancel, attempt: attempt, proof: since}
@@ -73,8 +74,34 @@ func (k *Keeper) Hold(ctx context.Context, run uuid.UUID, attempt int64, lease, 
 	h.deadline = time.AfterFunc(time.Until(since.Add(stepTime)), func() { h.end(ErrStepDeadline) })
 	k.mu.Lock()
 	k.held[h] = struct{}{}
+	over := k.over
 	k.mu.Unlock()
+	if over != nil {
+		cancel(over)
+	}
 	return ctx, h
+}
+
+// EndAll ends the context of every run that is held, and of every one that will be, with a cause of the holder's own, such as a
+// shutdown. The leases are kept until they are dropped.
+func (k *Keeper) EndAll(cause error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.over = cause
+	for h := range k.held {
+		h.cancel(cause)
+	}
+}
+
+// Runs are the runs that this process holds.
+func (k *Keeper) Runs() []uuid.UUID {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := make([]uuid.UUID, 0, len(k.held))
+	for h := range k.held {
+		out = append(out, h.Run)
+	}
+	return out
 }
 
 // Len is how many runs this process holds.

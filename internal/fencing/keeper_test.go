@@ -2,6 +2,7 @@ package fencing_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -341,4 +342,23 @@ func TestKeeper_OwnFinishIsNeverALoss(t *testing.T) {
 	require.Zero(t, sum.Lost)
 	require.Positive(t, sum.Renewed, "no beat met a run")
 	require.Equal(t, 2000, fencetest.Value[int](t, pool, "select count(*)::int from weir.run where status = 'sent'"))
+}
+
+// A shutdown ends the contexts of all runs that are held, and of those that are claimed while it goes on. They are held on, so that
+// what their owners write last is still fenced by a lease.
+func TestKeeper_EndAllEndsWhatIsHeldAndWhatComes(t *testing.T) {
+	t.Parallel()
+	k := fencing.NewKeeper(nil, time.Minute, nil)
+	over := errors.New("over")
+	before, a := k.Hold(t.Context(), uuid.New(), 1, time.Minute, time.Minute, time.Now())
+	require.NoError(t, before.Err())
+	k.EndAll(over)
+	require.ErrorIs(t, context.Cause(before), over)
+	after, b := k.Hold(t.Context(), uuid.New(), 1, time.Minute, time.Minute, time.Now())
+	require.ErrorIs(t, context.Cause(after), over)
+	require.ElementsMatch(t, []uuid.UUID{a.Run, b.Run}, k.Runs())
+	require.True(t, a.Alive())
+	a.Drop()
+	b.Drop()
+	require.Zero(t, k.Len())
 }

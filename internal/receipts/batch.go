@@ -52,7 +52,7 @@ const (
 type byMachine map[string]*fencing.Statement
 
 var (
-	claimStartedMany = fencing.Delivery.Batch("claim and start many", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal(outcomeBefore), claimColumns, startedAgain)
+	claimStartedMany = fencing.Delivery.Batch("claim and start many", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal(manySteps, outcomeBefore), claimColumns, startedAgain)
 	// sendMany is succeedMany for deliveries whose runs are their receipts.
 	sendMany = fencing.Delivery.Batch("send many", fencing.Succeed, ownRun, succeedManyFinal, sendColumns)
 )
@@ -61,7 +61,7 @@ var claimMany, succeedMany, startMany, startManyReconciled, settleMany = byMachi
 
 func init() {
 	for _, m := range fencing.Machines {
-		claimMany[m.Name] = m.Batch("claim many", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal("''"), claimColumns)
+		claimMany[m.Name] = m.Batch("claim many", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal("false", "''"), claimColumns)
 		succeedMany[m.Name] = m.Batch("succeed many", fencing.Succeed, ownRun, succeedManyFinal, endColumns, endOK)
 		startMany[m.Name] = m.Batch("start many", fencing.StartStep, stepScope(m), startManyFinal, startColumns, startStep)
 		startManyReconciled[m.Name] = m.Batch("start many reconciled", fencing.StartStep, stepScope(m), startManyFinal, startColumns, startReconciled)
@@ -88,12 +88,13 @@ func ClaimMany(ctx context.Context, db fencing.DB, reqs []fencing.ClaimRequest, 
 	if starts {
 		stmt, args = claimStartedMany, sendArgs(args)
 	}
+	kind := reqs[0].Kind
 	rows, err := db.Query(ctx, stmt.SQL, stmt.Bind(args)...)
 	if err != nil {
 		return nil, fmt.Errorf("claim %d runs: %w", len(reqs), err)
 	}
 	claimed, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (fencing.Claimed, error) {
-		c, _, err := fencing.ScanClaimed(row)
+		c, _, err := fencing.ScanClaimed(row, kind)
 		return c, err
 	})
 	if err != nil {

@@ -13,12 +13,14 @@ const ManySteps = "many_steps"
 // Send is the step of a delivery of one message.
 var Send = Step{Index: 0, Name: "send", Effect: AtLeastOnce}
 
+const manySteps = "('" + ManySteps + "' = any(fenced.needs))"
+
 // The claim of such a delivery starts its step. For a run's first owner the claim says so itself: there is no row until something
 // goes otherwise (docs/adr/0015). Each further one writes a row. A step that is ok is never started again.
 const startedAgain fencing.Rider = `
     insert into weir.receipt (run_id, step_index, step_name, effect, outcome, attempt)
     select fenced.id, @step_index::integer, @step_name, @effect, 'started', fenced.attempt from fenced
-    where fenced.attempt > 1 and not '` + ManySteps + `' = any(fenced.needs)
+    where fenced.attempt > 1 and not ` + manySteps + `
     on conflict (run_id, step_index) do update
         set outcome = 'started', attempt = excluded.attempt, recorded_at = clock_timestamp()
         where receipt.outcome <> 'ok'`
@@ -30,12 +32,12 @@ const outcomeBefore = `case when fenced.attempt > 1 then coalesce(
 
 var (
 	claims       = map[string]*fencing.Statement{}
-	claimStarted = fencing.Delivery.Transition("claim and start", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal(outcomeBefore), startedAgain)
+	claimStarted = fencing.Delivery.Transition("claim and start", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal(manySteps, outcomeBefore), startedAgain)
 )
 
 func init() {
 	for _, m := range fencing.Machines {
-		claims[m.Name] = m.Transition("claim", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal("''"))
+		claims[m.Name] = m.Transition("claim", fencing.Claim, fencing.ClaimScope, fencing.ClaimFinal("false", "''"))
 	}
 }
 
@@ -57,7 +59,7 @@ func sendArgs(args fencing.Args) fencing.Args {
 }
 
 func claim(ctx context.Context, db fencing.DB, stmt *fencing.Statement, req fencing.ClaimRequest, args fencing.Args) (fencing.Claimed, bool, error) {
-	c, ok, err := fencing.ScanClaimed(db.QueryRow(ctx, stmt.SQL, stmt.Bind(args)...))
+	c, ok, err := fencing.ScanClaimed(db.QueryRow(ctx, stmt.SQL, stmt.Bind(args)...), req.Kind)
 	if err != nil {
 		return c, false, fmt.Errorf("claim run %s: %w", req.Run, err)
 	}
