@@ -272,7 +272,7 @@ func (it *notifyItem) rows() ([]*deliveryRow, error) {
 			return nil, err
 		}
 		payload := delivery.Payload{
-			Notification: it.id, Channel: to.Channel, Address: to.Address, Subject: it.n.Subject, Text: it.n.Text, HTML: it.n.HTML,
+			Notification: it.id.String(), Channel: to.Channel, Address: to.Address, Subject: it.n.Subject, Text: it.n.Text, HTML: it.n.HTML,
 		}
 		if to.Channel == delivery.Telegram && len(messages) > 1 {
 			payload.Text, payload.HTML, payload.Parts = "", "", messages

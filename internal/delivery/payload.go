@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/google/uuid"
-
 	"github.com/weirqueue/weir/internal/receipts"
 )
 
@@ -33,12 +31,12 @@ func Needs(channel string, parts int) []string {
 
 // Payload is what one delivery sends, and to whom. The order of its fields is part of its canonical form.
 type Payload struct {
-	Notification uuid.UUID `json:"notification"`
-	Channel      string    `json:"channel"`
-	Address      string    `json:"address"`
-	Subject      string    `json:"subject"`
-	Text         string    `json:"text"`
-	HTML         string    `json:"html,omitempty"`
+	Notification string `json:"notification"` // its id; no worker reads it
+	Channel      string `json:"channel"`
+	Address      string `json:"address"`
+	Subject      string `json:"subject"`
+	Text         string `json:"text"`
+	HTML         string `json:"html,omitempty"`
 	// Parts are the messages that this one is sent as, each a step, where it is longer than the channel takes. They hold
 	// the subject and the text; Text is empty then. A message that fits has none.
 	Parts []string `json:"parts,omitempty"`

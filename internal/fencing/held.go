@@ -25,8 +25,61 @@ type Held struct {
 	skipped   bool      // a COMMIT of this run is in doubt: the beat would wait for it
 	finishing bool      // the owner is giving the run away: losing it is no news any more
 	dropped   bool
-	watchdog  *time.Timer
-	deadline  *time.Timer
+	// The stopwatch: until when the lease surely lasts, and until when the step may take. One timer watches both. What only moves
+	// them on leaves it alone: it looks again when it rings.
+	lasts, deadline time.Time
+	alarm           *time.Timer
+	rings           time.Time // when alarm does
+}
+
+// start starts the stopwatch of a lease and a step that began at since.
+func (h *Held) start(since time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.proof, h.lasts, h.deadline = since, since.Add(h.lease-margin(h.lease)), since.Add(h.stepTime)
+	h.rings = h.next()
+	h.alarm = time.AfterFunc(time.Until(h.rings), h.ring)
+}
+
+// next needs h.mu.
+func (h *Held) next() time.Time {
+	if h.deadline.Before(h.lasts) {
+		return h.deadline
+	}
+	return h.lasts
+}
+
+// watch sets the alarm earlier, where it would ring too late. It needs h.mu.
+func (h *Held) watch() {
+	if next := h.next(); next.Before(h.rings) {
+		h.rings = next
+		h.alarm.Reset(time.Until(next))
+	}
+}
+
+// ring ends the context when the step's time is over, or the lease may be: for what came first.
+func (h *Held) ring() {
+	if cause := h.due(); cause != nil {
+		h.end(cause)
+	}
+}
+
+func (h *Held) due() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	next := h.next()
+	left := time.Until(next)
+	switch {
+	case h.dropped:
+		return nil
+	case left > 0:
+		h.rings = next
+		h.alarm.Reset(left)
+		return nil
+	case h.deadline.Before(h.lasts):
+		return ErrStepDeadline
+	}
+	return ErrLeaseLost
 }
 
 // Attempt is the token as it is now. It moves on when an unknown COMMIT was resolved.
@@ -42,9 +95,8 @@ func (h *Held) Renewed(since time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.prove(since)
-	if !h.dropped {
-		h.deadline.Reset(time.Until(since.Add(h.stepTime)))
-	}
+	h.deadline = since.Add(h.stepTime)
+	h.watch()
 }
 
 // Skip keeps the beat away from the run while a COMMIT of it is in doubt (R10).
@@ -74,8 +126,7 @@ func (h *Held) Finishing() {
 func (h *Held) Drop() {
 	h.mu.Lock()
 	h.dropped = true
-	h.watchdog.Stop()
-	h.deadline.Stop()
+	h.alarm.Stop()
 	h.mu.Unlock()
 	h.keeper.forget(h)
 	h.cancel(context.Canceled)
@@ -104,8 +155,8 @@ func (h *Held) prove(since time.Time) {
 	if since.Before(h.proof) || h.dropped {
 		return
 	}
-	h.proof = since
-	h.watchdog.Reset(time.Until(since.Add(h.lease - margin(h.lease))))
+	h.proof, h.lasts = since, since.Add(h.lease-margin(h.lease))
+	h.watch()
 }
 
 // margin is how long before its lease can have run out a process stops itself.
@@ -159,7 +210,7 @@ func (h *Held) judge(attempt int64, ownable, isOverdue bool, since time.Time) ve
 		return overdue
 	}
 	if until := since.Add(2 * h.lease / BeatsPerLease); until.After(h.proof.Add(h.lease - margin(h.lease))) {
-		h.watchdog.Reset(time.Until(until))
+		h.lasts = until
 	}
 	return locked
 }

@@ -69,9 +69,8 @@ func NewKeeper(connect func(context.Context) (*pgx.Conn, error), every time.Dura
 // ErrLeaseLost, with ErrStepDeadline, with EndAll's cause, or with its parent. The caller must call Drop.
 func (k *Keeper) Hold(ctx context.Context, run uuid.UUID, attempt int64, lease, stepTime time.Duration, since time.Time) (context.Context, *Held) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	h := &Held{Run: run, keeper: k, lease: lease, stepTime: stepTime, cancel: cancel, attempt: attempt, proof: since}
-	h.watchdog = time.AfterFunc(time.Until(since.Add(lease-margin(lease))), func() { h.end(ErrLeaseLost) })
-	h.deadline = time.AfterFunc(time.Until(since.Add(stepTime)), func() { h.end(ErrStepDeadline) })
+	h := &Held{Run: run, keeper: k, lease: lease, stepTime: stepTime, cancel: cancel, attempt: attempt}
+	h.start(since)
 	k.mu.Lock()
 	k.held[h] = struct{}{}
 	over := k.over

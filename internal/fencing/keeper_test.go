@@ -362,3 +362,44 @@ func TestKeeper_EndAllEndsWhatIsHeldAndWhatComes(t *testing.T) {
 	b.Drop()
 	require.Zero(t, k.Len())
 }
+
+// A process that wakes up when the step's time and the lease are both over says which was over first.
+func TestHeld_EndsForWhatCameFirst(t *testing.T) {
+	t.Parallel()
+	k := fencing.NewKeeper(nil, time.Minute, nil)
+	long := time.Now().Add(-time.Hour)
+	for cause, times := range map[error][2]time.Duration{
+		fencing.ErrLeaseLost: {time.Minute, 2 * time.Minute}, fencing.ErrStepDeadline: {2 * time.Minute, time.Minute},
+	} {
+		ctx, held := k.Hold(t.Context(), uuid.New(), 1, times[0], times[1], long)
+		<-ctx.Done()
+		require.ErrorIs(t, context.Cause(ctx), cause)
+		held.Drop()
+	}
+}
+
+// Renewals move both ends on, however often, and neither is forgotten: the stopwatch looks again when it rings.
+func TestHeld_RenewalsMoveTheStopwatchOn(t *testing.T) {
+	t.Parallel()
+	k := fencing.NewKeeper(nil, time.Minute, nil)
+	const unit = 300 * time.Millisecond
+	for cause, times := range map[error][2]time.Duration{
+		fencing.ErrLeaseLost: {4 * unit, 40 * unit}, fencing.ErrStepDeadline: {40 * unit, 4 * unit},
+	} {
+		t.Run(cause.Error(), func(t *testing.T) {
+			t.Parallel()
+			ctx, held := k.Hold(t.Context(), uuid.New(), 1, times[0], times[1], time.Now())
+			defer held.Drop()
+			var renewed time.Time
+			for range 6 {
+				time.Sleep(unit)
+				renewed = time.Now()
+				held.Renewed(renewed)
+			}
+			require.NoError(t, ctx.Err(), "it ended although it was renewed")
+			<-ctx.Done()
+			require.ErrorIs(t, context.Cause(ctx), cause)
+			require.GreaterOrEqual(t, time.Since(renewed), 3*unit, "too early")
+		})
+	}
+}
