@@ -57,14 +57,14 @@ type issued struct {
 	Adopted bool      `json:"adopted,omitempty"`
 }
 
-func (w *resetWorker) run(ctx context.Context, held *fencing.Held, c fencing.Claimed) result {
+func (w *resetWorker) run(ctx context.Context, held *fencing.Held, c *fencing.Claimed) result {
 	s := w.service
 	payload, err := reset.Decode(c.Payload, c.Digest)
 	if err != nil {
 		return result{step: reset.Issue, event: fencing.Refuse, outcome: receipts.Failed, code: "payload_unreadable", err: err, notSent: true}
 	}
 	t := &resetTry{
-		try: &try{service: s, kind: w.kind, held: held, claimed: c, outputs: map[string]json.RawMessage{}},
+		try: &try{service: s, kind: &w.kind, held: held, claimed: c, outputs: map[string]json.RawMessage{}},
 		cfg: s.cfg.Branches, payload: payload,
 		provider: s.cfg.Branches.Providers[payload.Provider], // there: the claim asked for it
 	}

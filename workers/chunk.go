@@ -32,14 +32,14 @@ type chunkWorker struct {
 	// patience is how long it waits for a slot. Shorter than the grace of the sweep, to which a chunk that owns nothing is
 	// one that nobody works.
 	patience time.Duration
-	claims   *coalesce.Group[int64, chunkClaim, map[uuid.UUID]fencing.Claimed]
+	claims   *coalesce.Group[int64, chunkClaim, map[uuid.UUID]*fencing.Claimed]
 }
 
 func newChunkWorker(d *deliveryWorker) *chunkWorker {
 	kind := d.kind
 	kind.ringsRetries = true
 	w := &chunkWorker{service: d.service, slots: d.slots, crew: newCrew(), kind: kind, patience: min(d.service.cfg.DoorbellGrace/3, 5*time.Second)}
-	w.claims = newChunkClaims(d.service, kind)
+	w.claims = newChunkClaims(d.service, &w.kind)
 	return w
 }
 
@@ -155,7 +155,7 @@ func (c *chunk) work(ctx context.Context) {
 			w.crew.do(s.runs, func() {
 				defer deliveries.Done()
 				defer w.slots.give(c.channel, 1)
-				c.count(s.carryOut(runs, cl, w.kind, sent))
+				c.count(s.carryOut(runs, cl, &w.kind, sent))
 			})
 		}
 	}
@@ -168,8 +168,8 @@ func (c *chunk) takeSlots(ctx context.Context, want int) int {
 	return c.worker.slots.takeMany(ctx, c.channel, want)
 }
 
-func (c *chunk) claim(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]fencing.Claimed, error) {
-	s, k := c.worker.service, c.worker.kind
+func (c *chunk) claim(ctx context.Context, runs []uuid.UUID) (map[uuid.UUID]*fencing.Claimed, error) {
+	s, k := c.worker.service, &c.worker.kind
 	claim := chunkClaim{job: c.job.ID, reqs: make([]fencing.ClaimRequest, len(runs))}
 	for i, run := range runs {
 		claim.reqs[i] = s.claimRequest(c.job, run, k)

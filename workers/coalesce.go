@@ -28,7 +28,7 @@ const (
 // writesOf are the writes of one kind's runs that are carried out together when they come at the same time: claims, ends
 // that succeed, and the receipts of outside steps.
 type writesOf struct {
-	claims   *coalesce.Group[uuid.UUID, fencing.ClaimRequest, claimAnswer]
+	claims   *coalesce.Group[uuid.UUID, fencing.ClaimRequest, *fencing.Claimed] // nil: it matched no row
 	succeeds *coalesce.Group[uuid.UUID, receipts.End, receipts.Ended]
 	starts   *coalesce.Group[uuid.UUID, receipts.Outside, receipts.Stood]
 	asks     *coalesce.Group[uuid.UUID, receipts.Outside, receipts.Stood] // starts of Reconciled steps
@@ -37,33 +37,26 @@ type writesOf struct {
 	statements *coalesce.Group[uuid.UUID, statementCall, json.RawMessage]
 }
 
-type claimAnswer struct {
-	claimed fencing.Claimed
-	ok      bool
-}
-
 // writeTimeout bounds one write of an owner: below the lease, since a fence must not wait for longer than what it proves.
 func writeTimeout(lease time.Duration) time.Duration { return min(lease/2, 10*time.Second) }
 
-func (s *Service) newWrites(k workKind) *writesOf {
+func (s *Service) newWrites(k *workKind) *writesOf {
 	w := &writesOf{statements: s.newStatements(k.lease)}
 	timeout := writeTimeout(k.lease)
 	w.claims = group(s, maxBatch, k.lease/2, func(r fencing.ClaimRequest) uuid.UUID { return r.Run },
-		func(ctx context.Context, conn *pgxpool.Conn, r fencing.ClaimRequest) (a claimAnswer, err error) {
-			if k.start == nil {
-				a.claimed, a.ok, err = receipts.Claim(ctx, conn, r)
-			} else {
-				a.claimed, a.ok, err = receipts.ClaimStarted(ctx, conn, r)
+		func(ctx context.Context, conn *pgxpool.Conn, r fencing.ClaimRequest) (*fencing.Claimed, error) {
+			claim := receipts.Claim
+			if k.start != nil {
+				claim = receipts.ClaimStarted
 			}
-			return a, err
+			c, ok, err := claim(ctx, conn, r)
+			if err != nil || !ok {
+				return nil, err
+			}
+			return &c, nil
 		},
-		func(ctx context.Context, conn *pgxpool.Conn, list []fencing.ClaimRequest) (map[uuid.UUID]claimAnswer, error) {
-			claimed, err := receipts.ClaimMany(ctx, conn, list, k.start != nil)
-			answers := make(map[uuid.UUID]claimAnswer, len(claimed))
-			for run, c := range claimed {
-				answers[run] = claimAnswer{c, true}
-			}
-			return answers, err
+		func(ctx context.Context, conn *pgxpool.Conn, list []fencing.ClaimRequest) (map[uuid.UUID]*fencing.Claimed, error) {
+			return receipts.ClaimMany(ctx, conn, list, k.start != nil)
 		})
 	w.succeeds = group(s, maxBatch, timeout, func(e receipts.End) uuid.UUID { return e.Run },
 		func(ctx context.Context, conn *pgxpool.Conn, e receipts.End) (receipts.Ended, error) {

@@ -50,7 +50,7 @@ func newDeliveryWorker(s *Service) *deliveryWorker {
 		start: &receipts.Send,
 		do:    w.deliver,
 	}
-	w.kind.writes = s.newWrites(w.kind)
+	w.kind.writes = s.newWrites(&w.kind)
 	return w
 }
 
@@ -71,11 +71,11 @@ func (w *deliveryWorker) Work(ctx context.Context, job *river.Job[deliveryArgs])
 		return river.JobSnooze(jitter(2 * time.Second))
 	}
 	defer give()
-	return w.service.work(ctx, job.JobRow, job.Args.RunID, &job.Args.next, w.kind)
+	return w.service.work(ctx, job.JobRow, job.Args.RunID, &job.Args.next, &w.kind)
 }
 
 // deliver sends what is not sent yet: one message, or the parts of one.
-func (w *deliveryWorker) deliver(ctx context.Context, held *fencing.Held, c fencing.Claimed) result {
+func (w *deliveryWorker) deliver(ctx context.Context, held *fencing.Held, c *fencing.Claimed) result {
 	step, begun := w.kind.begun(c)
 	payload, err := delivery.Decode(c.Payload, c.Digest)
 	if err == nil && begun != (len(payload.Parts) < 2) {
@@ -101,7 +101,7 @@ func (w *deliveryWorker) deliver(ctx context.Context, held *fencing.Held, c fenc
 }
 
 // send hands one message to its channel and reads what the outcome means.
-func (w *deliveryWorker) send(ctx context.Context, c fencing.Claimed, payload delivery.Payload, step receipts.Step) result {
+func (w *deliveryWorker) send(ctx context.Context, c *fencing.Claimed, payload delivery.Payload, step receipts.Step) result {
 	ch := w.service.cfg.Channels[payload.Channel] // there: the claim asked for it
 	step.Effect = receipts.Effect(ch.Effect())
 	run := c.Run.String()
@@ -121,7 +121,7 @@ func (w *deliveryWorker) send(ctx context.Context, c fencing.Claimed, payload de
 	return res
 }
 
-func (w *deliveryWorker) judge(ctx context.Context, c fencing.Claimed, name string, err error) result {
+func (w *deliveryWorker) judge(ctx context.Context, c *fencing.Claimed, name string, err error) result {
 	res := result{event: fencing.FailTry, outcome: receipts.Unknown, code: "unknown_outcome", err: err, label: name}
 	res.delay = w.service.cfg.Delivery.Backoff.Delay(c.Failures + 1)
 	if errors.Is(err, channel.ErrNotSent) {
@@ -150,7 +150,7 @@ func (w *deliveryWorker) judge(ctx context.Context, c fencing.Claimed, name stri
 const maxAfter = 24 * time.Hour
 
 // putOff comes back later without counting a failure, but not for ever: after the throttle limit it counts as one.
-func (w *deliveryWorker) putOff(_ context.Context, c fencing.Claimed, res result, after time.Duration) result {
+func (w *deliveryWorker) putOff(_ context.Context, c *fencing.Claimed, res result, after time.Duration) result {
 	res.outcome = receipts.Failed
 	if c.Now.Sub(c.CreatedAt) >= w.service.cfg.Delivery.ThrottleLimit {
 		res.event = fencing.FailTry

@@ -13,13 +13,13 @@ import (
 
 // sendParts sends the parts of a message that have no receipt yet, in their order, each as a step. The last one ends
 // the run with its own receipt.
-func (w *deliveryWorker) sendParts(ctx context.Context, held *fencing.Held, c fencing.Claimed, payload delivery.Payload) result {
+func (w *deliveryWorker) sendParts(ctx context.Context, held *fencing.Held, c *fencing.Claimed, payload delivery.Payload) result {
 	effect := receipts.Effect(w.service.cfg.Channels[payload.Channel].Effect())
 	steps := make([]receipts.Step, len(payload.Parts))
 	for i := range steps {
 		steps[i] = receipts.Step{Index: i, Name: fmt.Sprintf("part_%d", i+1), Effect: effect}
 	}
-	t := &try{service: w.service, kind: w.kind, held: held, claimed: c, outputs: map[string]json.RawMessage{}}
+	t := &try{service: w.service, kind: &w.kind, held: held, claimed: c, outputs: map[string]json.RawMessage{}}
 	began := time.Now()
 	res := t.through(ctx, steps, func(ctx context.Context, i int, before receipts.Receipt) (result, bool) {
 		if time.Since(began) > w.kind.stepTime {

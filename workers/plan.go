@@ -71,7 +71,7 @@ var approvedDigest = fencing.Compile("approved digest", `select approved_digest 
 
 // run goes on after the last receipt. What it carries out are the bytes that it has checked here, so that what runs is what
 // was approved, whatever happens to the tables meanwhile.
-func (w *planWorker) run(ctx context.Context, held *fencing.Held, c fencing.Claimed) result {
+func (w *planWorker) run(ctx context.Context, held *fencing.Held, c *fencing.Claimed) result {
 	first := receipts.Step{Name: "plan", Effect: receipts.Transactional}
 	refuse := func(code string, err error) result {
 		return result{step: first, event: fencing.Refuse, outcome: receipts.Failed, code: code, err: err, notSent: true}
@@ -89,7 +89,7 @@ func (w *planWorker) run(ctx context.Context, held *fencing.Held, c fencing.Clai
 		return refuse("payload_unreadable", err)
 	}
 
-	t := &try{service: w.service, kind: w.kind, held: held, claimed: c, outputs: map[string]json.RawMessage{}}
+	t := &try{service: w.service, kind: &w.kind, held: held, claimed: c, outputs: map[string]json.RawMessage{}}
 	t.binding = Binding{name: jobs.KindPlan, decode: func(json.RawMessage) (any, error) { return nil, nil }}
 	steps := make([]receipts.Step, len(frozen.Steps))
 	for i, s := range frozen.Steps {

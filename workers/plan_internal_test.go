@@ -63,17 +63,17 @@ func TestPlan_IsNotFailedByAWorkerThatDidNotBegin(t *testing.T) {
 	t.Parallel()
 	keeper := fencing.NewKeeper(nil, time.Hour, nil)
 	k := (&planWorker{}).workKind(PlanConfig{}.withDefaults())
-	k.do = func(context.Context, *fencing.Held, fencing.Claimed) result { panic("it began") }
+	k.do = func(context.Context, *fencing.Held, *fencing.Claimed) result { panic("it began") }
 	ctx, held := keeper.Hold(t.Context(), uuid.New(), 1, time.Minute, time.Minute, time.Now().Add(-time.Hour))
 	defer held.Drop()
 	<-ctx.Done()
-	res := (&Service{}).actAndJudge(ctx, held, fencing.Claimed{}, k)
+	res := (&Service{}).actAndJudge(ctx, held, &fencing.Claimed{}, &k)
 	require.Equal(t, []any{fencing.Release, receipts.Outcome("")}, []any{res.event, res.outcome}, res.code)
 
 	canceled, cancel := context.WithCancelCause(t.Context())
 	ctx, fresh := keeper.Hold(canceled, uuid.New(), 1, time.Minute, time.Minute, time.Now())
 	defer fresh.Drop()
 	cancel(ErrShutdown)
-	res = (&Service{}).actAndJudge(ctx, fresh, fencing.Claimed{}, k)
+	res = (&Service{}).actAndJudge(ctx, fresh, &fencing.Claimed{}, &k)
 	require.True(t, res.notSent, "conclude hands it over at a shutdown")
 }

@@ -41,7 +41,7 @@ func (w *runWorker) NextRetry(job *river.Job[runArgs]) time.Time {
 
 // Work carries the run on.
 func (w *runWorker) Work(ctx context.Context, job *river.Job[runArgs]) error {
-	return w.service.work(ctx, job.JobRow, job.Args.RunID, &job.Args.next, w.kind)
+	return w.service.work(ctx, job.JobRow, job.Args.RunID, &job.Args.next, &w.kind)
 }
 
 // addKind registers a kind with River under its own name. It gives kind what its writes go through.
@@ -51,7 +51,7 @@ func (s *Service) addKind(workers *river.Workers, kind *workKind, longest time.D
 			err = fmt.Errorf("kind %s: %v", kind.kind, p)
 		}
 	}()
-	kind.writes = s.newWrites(*kind)
+	kind.writes = s.newWrites(kind)
 	river.AddWorkerArgs(workers, runArgs{kind: doorbell.RiverKind(kind.kind)}, &runWorker{service: s, kind: *kind, longest: longest})
 	return nil
 }

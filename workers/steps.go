@@ -35,9 +35,9 @@ func (s *Service) addBinding(workers *river.Workers, b Binding) error {
 // try is one try of a run of several steps: what they share.
 type try struct {
 	service *Service
-	kind    workKind
+	kind    *workKind
 	held    *fencing.Held
-	claimed fencing.Claimed
+	claimed *fencing.Claimed
 	outputs map[string]json.RawMessage
 	// binding and payload are those of an application's own kind. The payload is decoded anew for each call of a function:
 	// what one step changes in it, another never sees.
@@ -46,13 +46,13 @@ type try struct {
 }
 
 // run goes on after the last receipt: it never executes a step that has one.
-func (w *stepsWorker) run(ctx context.Context, held *fencing.Held, c fencing.Claimed) result {
+func (w *stepsWorker) run(ctx context.Context, held *fencing.Held, c *fencing.Claimed) result {
 	first := w.binding.steps[0].Step
 	frozen, err := operation.Decode(c.Payload, c.Digest)
 	if err == nil && frozen.Kind != w.binding.name {
 		err = fmt.Errorf("the payload is of kind %s", frozen.Kind)
 	}
-	t := &try{service: w.service, kind: w.kind, held: held, claimed: c, outputs: map[string]json.RawMessage{}, binding: w.binding}
+	t := &try{service: w.service, kind: &w.kind, held: held, claimed: c, outputs: map[string]json.RawMessage{}, binding: w.binding}
 	if err == nil {
 		t.payload = frozen.Payload
 		_, err = w.binding.decode(t.payload)

@@ -23,7 +23,7 @@ import (
 // row is the truth, so a stale owner may return anything.
 //
 // next receives when River should ring again, for NextRetry.
-func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID, next *time.Duration, k workKind) error {
+func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID, next *time.Duration, k *workKind) error {
 	s.active.enter()
 	defer s.active.leave()
 	if s.stopping.Load() || s.lastGood.Load() == 0 {
@@ -33,27 +33,27 @@ func (s *Service) work(ctx context.Context, job *rivertype.JobRow, run uuid.UUID
 
 	req := s.claimRequest(job, run, k)
 	sent := time.Now()
-	claimed, ok, err := k.claim(ctx, req)
+	claimed, err := k.writes.claims.Do(ctx, req)
 	var standing fencing.Standing
-	if err == nil && !ok {
+	if err == nil && claimed == nil {
 		standing, err = fencing.StandingOf(ctx, s.pool, run, k.offers...)
 	}
-	if err == nil && !ok && standing.Reason == fencing.ReasonSuspect && s.takeSuspectSlot() {
+	if err == nil && claimed == nil && standing.Reason == fencing.ReasonSuspect && s.takeSuspectSlot() {
 		defer s.giveSuspectSlot()
 		req.Suspect, sent = true, time.Now()
-		claimed, ok, err = k.claim(ctx, req)
+		claimed, err = k.writes.claims.Do(ctx, req)
 	}
 	if err != nil {
 		return s.claimFailed(ctx, run, k, err)
 	}
-	if !ok {
+	if claimed == nil {
 		return s.answerUnclaimed(ctx, job, run, k, standing)
 	}
 
 	return s.carryOut(ctx, claimed, k, sent).answer(next)
 }
 
-func (s *Service) claimRequest(job *rivertype.JobRow, run uuid.UUID, k workKind) fencing.ClaimRequest {
+func (s *Service) claimRequest(job *rivertype.JobRow, run uuid.UUID, k *workKind) fencing.ClaimRequest {
 	req := fencing.ClaimRequest{
 		Run: run, Kind: k.kind, Owner: s.owner, Doorbell: job.ID, Lease: k.lease, StepTime: k.stepTime, Offers: k.offers,
 	}
@@ -64,7 +64,7 @@ func (s *Service) claimRequest(job *rivertype.JobRow, run uuid.UUID, k workKind)
 }
 
 // carryOut keeps a run that was claimed by a statement sent then, calls its handler and writes how the try ended.
-func (s *Service) carryOut(ctx context.Context, claimed fencing.Claimed, k workKind, sent time.Time) tried {
+func (s *Service) carryOut(ctx context.Context, claimed *fencing.Claimed, k *workKind, sent time.Time) tried {
 	runCtx, held := s.keeper.Hold(ctx, claimed.Run, claimed.Attempt, k.lease, k.stepTime, sent)
 	defer held.Drop()
 	s.cfg.Observer.Observe(ctx, RunClaimed{
@@ -102,13 +102,13 @@ type workKind struct {
 	writes *writesOf
 	// ringsRetries: the job that rang does not come back for this run, so what gives the run away rings for it.
 	ringsRetries bool
-	do           func(ctx context.Context, held *fencing.Held, c fencing.Claimed) result
+	do           func(ctx context.Context, held *fencing.Held, c *fencing.Claimed) result
 	// judge says what the end of a try means for a kind that is not tried again; nil takes it as it is.
 	judge func(ctx context.Context, res result) result
 }
 
 // begun is the step that the claim has started, if it has.
-func (k workKind) begun(c fencing.Claimed) (step receipts.Step, ok bool) {
+func (k *workKind) begun(c *fencing.Claimed) (step receipts.Step, ok bool) {
 	if k.start == nil || c.ManySteps {
 		return receipts.Step{}, false
 	}
@@ -139,12 +139,7 @@ type result struct {
 	stepOutput, output json.RawMessage
 }
 
-func (k workKind) claim(ctx context.Context, req fencing.ClaimRequest) (fencing.Claimed, bool, error) {
-	a, err := k.writes.claims.Do(ctx, req)
-	return a.claimed, a.ok, err
-}
-
-func (s *Service) actAndJudge(ctx context.Context, held *fencing.Held, c fencing.Claimed, k workKind) result {
+func (s *Service) actAndJudge(ctx context.Context, held *fencing.Held, c *fencing.Claimed, k *workKind) result {
 	res := s.act(ctx, held, c, k)
 	if k.judge != nil {
 		res = k.judge(ctx, res)
@@ -153,7 +148,7 @@ func (s *Service) actAndJudge(ctx context.Context, held *fencing.Held, c fencing
 }
 
 // act calls the handler, unless the lease may be over by now: a process that was frozen after the claim must not begin.
-func (s *Service) act(ctx context.Context, held *fencing.Held, c fencing.Claimed, k workKind) (res result) {
+func (s *Service) act(ctx context.Context, held *fencing.Held, c *fencing.Claimed, k *workKind) (res result) {
 	step, begun := k.begun(c)
 	defer func() {
 		if p := recover(); p != nil {
@@ -173,7 +168,7 @@ func (s *Service) act(ctx context.Context, held *fencing.Held, c fencing.Claimed
 }
 
 // conclude writes how the try ended.
-func (s *Service) conclude(ctx, runCtx context.Context, held *fencing.Held, c fencing.Claimed, k workKind, res result, began time.Time) tried {
+func (s *Service) conclude(ctx, runCtx context.Context, held *fencing.Held, c *fencing.Claimed, k *workKind, res result, began time.Time) tried {
 	cause := context.Cause(runCtx)
 	t := tried{run: c.Run}
 	res.code = clean(res.code, maxCode) // a channel's own: River and metrics see it too
@@ -266,7 +261,7 @@ func (t tried) answer(next *time.Duration) error {
 
 // claimFailed answers River when PostgreSQL did not. A claim whose answer was lost may have been made: then nobody
 // works the run until its lease has run out, which the reaper sees; the doorbell has done its part.
-func (s *Service) claimFailed(ctx context.Context, run uuid.UUID, k workKind, err error) error {
+func (s *Service) claimFailed(ctx context.Context, run uuid.UUID, k *workKind, err error) error {
 	dropReadOnly(s.pool, err)
 	if inDoubt(err) {
 		s.notClaimed(ctx, run, k, "unanswered")
@@ -284,7 +279,7 @@ var reasons = map[fencing.Reason]string{
 	fencing.ReasonBlocked: "blocked",
 }
 
-func (s *Service) answerUnclaimed(ctx context.Context, job *rivertype.JobRow, run uuid.UUID, k workKind, st fencing.Standing) error {
+func (s *Service) answerUnclaimed(ctx context.Context, job *rivertype.JobRow, run uuid.UUID, k *workKind, st fencing.Standing) error {
 	s.notClaimed(ctx, run, k, reasons[st.Reason])
 	switch st.Reason {
 	case fencing.ReasonBlocked:
@@ -298,7 +293,7 @@ func (s *Service) answerUnclaimed(ctx context.Context, job *rivertype.JobRow, ru
 	return nil
 }
 
-func (s *Service) notClaimed(ctx context.Context, run uuid.UUID, k workKind, reason string) {
+func (s *Service) notClaimed(ctx context.Context, run uuid.UUID, k *workKind, reason string) {
 	s.cfg.Observer.Observe(ctx, RunNotClaimed{Run: jobs.RunID(run), Kind: k.kind, Reason: reason})
 }
 

@@ -21,7 +21,7 @@ var errGivenUp = errors.New("weir: the database did not answer while the lease l
 // write gives the run away. It tries again for as long as the lease may last, since what it knows, such as that a mail
 // was taken, is known to nobody else. An answer that was lost is resolved by raising the own attempt (R10); the write
 // is then repeated under the new one. It returns ErrLeaseLost when the run is not ours any more.
-func (s *Service) write(ctx context.Context, held *fencing.Held, c fencing.Claimed, k workKind, res result) (receipts.Ended, error) {
+func (s *Service) write(ctx context.Context, held *fencing.Held, c *fencing.Claimed, k *workKind, res result) (receipts.Ended, error) {
 	held.Finishing()
 	end := receipts.End{
 		Event: res.event, Run: c.Run, Kind: c.Kind, Began: c.Attempt, Owner: s.owner, Step: res.step, Outcome: res.outcome,
@@ -61,7 +61,7 @@ func (s *Service) write(ctx context.Context, held *fencing.Held, c fencing.Claim
 	}
 }
 
-func (s *Service) writeOnce(ctx context.Context, end receipts.End, k workKind) (receipts.Ended, error) {
+func (s *Service) writeOnce(ctx context.Context, end receipts.End, k *workKind) (receipts.Ended, error) {
 	if end.Event == fencing.Succeed && end.Outcome == receipts.OK {
 		return k.writes.succeeds.Do(ctx, end) // each of its batches is bounded
 	}
@@ -116,7 +116,7 @@ func (s *Service) writeAndRing(ctx context.Context, conn *pgxpool.Conn, end rece
 }
 
 // resolve finds out what a write did whose answer was lost. It reports whether the write committed.
-func (s *Service) resolve(ctx context.Context, held *fencing.Held, attempt int64, c fencing.Claimed, k workKind, deadline time.Time) (finished bool, err error) {
+func (s *Service) resolve(ctx context.Context, held *fencing.Held, attempt int64, c *fencing.Claimed, k *workKind, deadline time.Time) (finished bool, err error) {
 	pause := 50 * time.Millisecond
 	for {
 		sent := time.Now()
@@ -161,7 +161,7 @@ func sleepUntil(ctx context.Context, pause *time.Duration, deadline time.Time) b
 	}
 }
 
-func (s *Service) lost(ctx context.Context, held *fencing.Held, c fencing.Claimed, res result, err error) {
+func (s *Service) lost(ctx context.Context, held *fencing.Held, c *fencing.Claimed, res result, err error) {
 	s.log.WarnContext(ctx, "weir: the lease was lost; nothing was written", "run", c.Run, "attempt", held.Attempt(),
 		"write", string(res.event), "reason", err)
 	s.cfg.Observer.Observe(ctx, LeaseLost{

@@ -71,7 +71,7 @@ func init() {
 
 // ClaimMany is Claim, or ClaimStarted where it starts, for many runs of one kind. All requests have the kind, the owner, the times
 // and the offers of the first.
-func ClaimMany(ctx context.Context, db fencing.DB, reqs []fencing.ClaimRequest, starts bool) (map[uuid.UUID]fencing.Claimed, error) {
+func ClaimMany(ctx context.Context, db fencing.DB, reqs []fencing.ClaimRequest, starts bool) (map[uuid.UUID]*fencing.Claimed, error) {
 	reqs = byRun(reqs, func(r fencing.ClaimRequest) uuid.UUID { return r.Run })
 	var (
 		runs      = make([]pgtype.UUID, len(reqs))
@@ -100,9 +100,9 @@ func ClaimMany(ctx context.Context, db fencing.DB, reqs []fencing.ClaimRequest, 
 	if err != nil {
 		return nil, fmt.Errorf("claim %d runs: %w", len(reqs), err)
 	}
-	out := make(map[uuid.UUID]fencing.Claimed, len(claimed))
-	for _, c := range claimed {
-		out[c.Run] = c
+	out := make(map[uuid.UUID]*fencing.Claimed, len(claimed))
+	for i := range claimed {
+		out[claimed[i].Run] = &claimed[i]
 	}
 	return out, nil
 }

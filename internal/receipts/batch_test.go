@@ -170,7 +170,7 @@ func TestBatches_InOppositeOrdersDoNotDeadlock(t *testing.T) {
 			backwards[len(runs)-1-i] = run
 		}
 		type answer struct {
-			got map[uuid.UUID]fencing.Claimed
+			got map[uuid.UUID]*fencing.Claimed
 			err error
 		}
 		answers := make(chan answer, 2)
