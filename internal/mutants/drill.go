@@ -53,7 +53,7 @@ var drillMutants = []drillMutant{
 	{name: "the heartbeat ignores the attempt", edits: one(keeperGo, "join weir.run r on r.id = a.id and r.attempt = a.attempt", "join weir.run r on r.id = a.id and a.attempt is not null"), args: faults("stop in beat")},
 	{name: "no step has a deadline", edits: []edit{
 		{keeperGo, "and r.step_deadline_at > clock_timestamp()\n", "\n"},
-		{keeperGo, "func() { h.end(ErrStepDeadline) }", "func() {}"},
+		{"internal/fencing/held.go", "if h.deadline.Before(h.lasts) {", "if h.proof.IsZero() {"},
 	}, args: append(faults("tamper"), "--kind", "order")},
 	{name: "an unknown COMMIT is taken for done", edits: one(steptxGo, "	if finished {\n		res, stop = t.committed(s, out, last)", "	if finished || !last {\n		res, stop = t.committed(s, out, last)"), args: append(faults("cut before commit"), "--kind", "order")},
 	{name: "a payload can be changed", edits: one(schemaSQL, "create trigger payload_is_frozen before update or delete", "create trigger payload_is_frozen before delete"), args: faults("tamper")},

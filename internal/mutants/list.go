@@ -86,7 +86,7 @@ var mutants = []mutant{
 	{"locked is no proof of life", one(heldGo, "until := since.Add(2 * h.lease / BeatsPerLease)", "until := since"), fencingPkg, "Keeper_LockedByOwn"},
 	{"locked is a renewal", one(heldGo, "until := since.Add(2 * h.lease / BeatsPerLease)", "until := since.Add(h.lease)"), fencingPkg, "Stopwatch_Locked"},
 	{"stopwatch runs for the whole lease", one(heldGo, "return !h.dropped && time.Since(h.proof) < h.lease-margin(h.lease)", "return !h.dropped"), fencingPkg, "Stopwatch_Ends"},
-	{"stopwatch starts at the answer", one(keeperGo, "time.Until(since.Add(lease-margin(lease)))", "lease-margin(lease)"), fencingPkg, "Stopwatch_Ends"},
+	{"stopwatch starts at the answer", one(heldGo, "= since, since.Add(h.lease-margin(h.lease)), since", "= since, time.Now().Add(h.lease-margin(h.lease)), since"), fencingPkg, "Stopwatch_Ends"},
 
 	// The reaper.
 	{"reaper takes live leases", []edit{
