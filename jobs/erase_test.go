@@ -11,6 +11,7 @@ import (
 
 	"github.com/weirqueue/weir/internal/fencing"
 	"github.com/weirqueue/weir/internal/postgres/pgtest"
+	"github.com/weirqueue/weir/internal/receipts"
 	"github.com/weirqueue/weir/jobs"
 )
 
@@ -35,6 +36,26 @@ func holding(t *testing.T, pool *pgxpool.Pool, word string) []string {
 	return out
 }
 
+// What a provider calls a message that was sent may hold an address.
+func TestErase_ReferencesOfWhatWasSent(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.Pool(t)
+	client := newClient(t, pool)
+	id := notify(t, client, mail("a@example.com"), nil).Runs[0].ID
+	c := claim(t, pool, id)
+	_, err := receipts.End{
+		Event: fencing.Succeed, Run: c.Run, Kind: c.Kind, Attempt: c.Attempt, Step: receipts.Send, Outcome: receipts.OK, ExternalRef: "lovelace/17",
+	}.Write(t.Context(), pool)
+	require.NoError(t, err)
+	require.Equal(t, []string{"weir.run"}, holding(t, pool, "lovelace"))
+	require.NoError(t, client.Erase(t.Context(), id))
+	require.Empty(t, holding(t, pool, "lovelace"))
+	list, err := client.Receipts(t.Context(), id)
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+	require.Equal(t, []any{"send", "ok", ""}, []any{list[0].StepName, list[0].Outcome, list[0].ExternalRef})
+}
+
 // Erasure leaves nothing of a person anywhere; the record of what happened stays, and its key answers.
 func TestErase_LeavesNoPersonalData(t *testing.T) {
 	t.Parallel()
@@ -57,10 +78,10 @@ func TestErase_LeavesNoPersonalData(t *testing.T) {
 
 	run := get(t, client, id)
 	require.Equal(t, []any{jobs.StatusFailed, "smtp_550", 2}, []any{run.Status, run.ErrorCode, run.Failures})
-	receipts, err := client.Receipts(t.Context(), id)
+	list, err := client.Receipts(t.Context(), id)
 	require.NoError(t, err)
-	require.Len(t, receipts, 1)
-	require.Equal(t, "failed", receipts[0].Outcome)
+	require.Len(t, list, 1)
+	require.Equal(t, "failed", list[0].Outcome)
 	tries, err := client.Tries(t.Context(), id)
 	require.NoError(t, err)
 	require.Len(t, tries, 2)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
@@ -62,4 +63,23 @@ func TestUp_RulesNeedNoPrivilegeOfTheirOwn(t *testing.T) {
 		grant select, insert, update, delete on all tables in schema weir to weir_enqueuer`)
 	execute(t, url, "set role weir_enqueuer;"+someRuns)
 	require.Equal(t, []int{2}, values[int](t, url, "select count(*)::int from weir.run"))
+}
+
+// The privileges that docs/operations.md names are enough to ask for receipts, and for a cancellation, which looks at them.
+func TestUp_PrivilegesThatAreNamedAreEnoughToReadReceipts(t *testing.T) {
+	t.Parallel()
+	url := pgtest.Empty(t)
+	up(t, url)
+	execute(t, url, `do $$ begin create role weir_reader; exception when duplicate_object or unique_violation then null; end $$;
+		grant usage on schema weir to weir_reader;
+		do $$ declare t name; begin for t in select tablename from pg_tables where schemaname = 'weir' loop
+			execute format('grant select, insert, update, delete on weir.%I to weir_reader', t); end loop; end $$`)
+	ask := "set role weir_reader; select count(*) from weir.receipts"
+	conn, err := pgx.Connect(t.Context(), url)
+	require.NoError(t, err)
+	defer func() { _ = conn.Close(t.Context()) }()
+	_, err = conn.Exec(t.Context(), ask)
+	require.ErrorContains(t, err, "42501", "the view is one of them")
+	execute(t, url, "grant select on weir.receipts to weir_reader")
+	execute(t, url, ask)
 }

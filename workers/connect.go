@@ -66,7 +66,7 @@ func checkDatabase(ctx context.Context, pool *pgxpool.Pool, schema string) error
 		weir, river, write bool
 	)
 	err = conn.QueryRow(ctx, `select current_setting('`+probeSetting+`'),
-		to_regclass('weir.run') is not null and to_regclass('weir.receipt') is not null,
+		to_regclass('weir.run') is not null and to_regclass('weir.receipts') is not null,
 		to_regclass($1) is not null, current_setting('transaction_read_only') = 'off'`, doorbell.Table(schema)).
 		Scan(&setting, &weir, &river, &write)
 	switch {

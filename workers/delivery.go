@@ -89,13 +89,7 @@ func (w *deliveryWorker) deliver(ctx context.Context, held *fencing.Held, c *fen
 		return res
 	}
 	if begun {
-		res := w.send(ctx, c, payload, step)
-		before := receipts.Receipt{Outcome: receipts.Outcome(c.Before)}
-		if res.event != fencing.Succeed && mayHaveHappened(boundStep{Step: res.step}, before, res) {
-			// What an earlier try may have sent is not undone by one that surely did not.
-			res.outcome, res.notSent = receipts.Unknown, false
-		}
-		return res
+		return w.send(ctx, c, payload, step)
 	}
 	return w.sendParts(ctx, held, c, payload)
 }

@@ -141,6 +141,16 @@ type result struct {
 
 func (s *Service) actAndJudge(ctx context.Context, held *fencing.Held, c *fencing.Claimed, k *workKind) result {
 	res := s.act(ctx, held, c, k)
+	if step, begun := k.begun(c); begun && res.event != fencing.Succeed {
+		before := receipts.Receipt{Outcome: receipts.Outcome(c.Before)}
+		if res.step.Effect == "" {
+			res.step = step
+		}
+		if mayHaveHappened(boundStep{Step: res.step}, before, res) {
+			// What an earlier try may have done is not undone by one that surely did not, or that did not even begin.
+			res.outcome, res.notSent = receipts.Unknown, false
+		}
+	}
 	if k.judge != nil {
 		res = k.judge(ctx, res)
 	}

@@ -74,7 +74,7 @@ begin
             concat_ws('|', new.status, new.attempt, new.failures, new.finished_at, new.error_code, new.external_ref, md5(new.output::text)) end);
     -- While a delivery goes well its run is the receipt, too.
     if new.kind = 'delivery' and new.status in ('processing', 'sent') and (tg_op = 'INSERT' or new.status <> old.status)
-        and not exists (select from weir.receipt where run_id = new.id) then
+        and not 'many_steps' = any(new.needs) and not exists (select from weir.receipt where run_id = new.id) then
         insert into weir_drill.history (what, op, run_id, step, attempt, state)
         values ('receipt', 'INSERT', new.id, 0, new.attempt, case new.status when 'sent' then 'ok' else 'started' end);
     end if;

@@ -114,12 +114,12 @@ func TestProxy_DelayIsOneWayAndOncePerBurst(t *testing.T) {
 	p.Heal()
 }
 
-// writing is a connection with a statement that looks like one that writes a receipt.
-func writing(t *testing.T, cfg *pgx.ConnConfig) *pgx.Conn {
+// writing is a connection with a statement that looks like one that writes a receipt: its row, or a run that is its own.
+func writing(t *testing.T, cfg *pgx.ConnConfig, like string) *pgx.Conn {
 	conn := connect(t, cfg)
 	_, err := conn.Exec(t.Context(), "create table mark (n int)")
 	require.NoError(t, err)
-	_, err = conn.Prepare(t.Context(), "end", "insert into mark /* insert into weir.receipt */ values ($1)")
+	_, err = conn.Prepare(t.Context(), "end", "insert into mark /* "+like+" */ values ($1)")
 	require.NoError(t, err)
 	return conn
 }
@@ -130,15 +130,17 @@ func TestTrap_DecidesWhatBecomesOfOneWrite(t *testing.T) {
 		verdict faultproxy.Verdict
 		fails   bool
 		rows    int
+		like    string
 	}{
-		"forward":    {faultproxy.Forward, false, 1},
-		"cut before": {faultproxy.CutBefore, true, 0},
-		"cut after":  {faultproxy.CutAfter, true, 1},
+		"forward":             {faultproxy.Forward, false, 1, "insert into weir.receipt"},
+		"cut before":          {faultproxy.CutBefore, true, 0, "insert into weir.receipt"},
+		"cut after":           {faultproxy.CutAfter, true, 1, "insert into weir.receipt"},
+		"cut before, no rows": {faultproxy.CutBefore, true, 0, "update weir.run r set status = 'sent'"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p, cfg, admin := open(t)
-			conn := writing(t, cfg)
+			conn := writing(t, cfg, c.like)
 			var sprung atomic.Int32
 			p.Set(faultproxy.AtWrite, func() faultproxy.Verdict { sprung.Add(1); return c.verdict })
 			_, err := conn.Exec(t.Context(), "end", 1)

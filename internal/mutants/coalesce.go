@@ -18,6 +18,8 @@ var coalesceMutants = []mutant{
 	{"keeper: what is held while all ends goes on", one("internal/fencing/keeper.go", "	if over != nil {\n", "	if over != nil && attempt < 0 {\n"), fencingPkg, "Keeper_EndAll"},
 	{"keeper: the stopwatch rings once", one("internal/fencing/held.go", "		h.alarm.Reset(left)\n", ""), fencingPkg, "TestHeld_"},
 	{"keeper: a wake-up is the step's fault", one("internal/fencing/held.go", "	case h.deadline.Before(h.lasts):\n", "	case time.Until(h.deadline) <= 0:\n"), fencingPkg, "TestHeld_"},
+	{"send: who does not begin undoes a doubt", one("workers/work.go", "if mayHaveHappened(boundStep{Step: res.step}, before, res) {", "if before.Outcome == receipts.OK {"), workersPkg, "TestDelivery_ATry"},
+	{"send: erasure leaves the reference", one("internal/fencing/erase.go", "external_ref = null, ", ""), "./jobs", "TestErase_References"},
 	{"send: whoever sends is its own receipt", one(endGo, "e.Step == Send && e.Attempt == 1 &&", "e.Step == Send &&"), receiptsPkg, "TestSend_"},
 	{"send: an effect that nobody sees", one(endGo, "e.Step == Send && e.Attempt == 1 &&", "e.Step.Index == Send.Index && e.Attempt == 1 &&"), receiptsPkg, "TestSend_AnotherEffect"},
 	{"send: a first owner that vanished leaves nothing", one(receiptGo, "where id = any(@runs::text[]::uuid[]) and kind = '", "where false and id = any(@runs::text[]::uuid[]) and kind = '"), receiptsPkg, "TestSend_"},

@@ -93,7 +93,7 @@ type End struct {
 // raised since the first claim may have left a row.
 func (e End) runIsReceipt() bool {
 	return e.Kind == fencing.KindDelivery && e.Event == fencing.Succeed && e.Outcome == OK && e.Step == Send && e.Attempt == 1 &&
-		len(e.StepOutput) == 0
+		len(e.StepOutput) == 0 && len(e.Output) == 0
 }
 
 // Ended is how the run stands after End.

@@ -119,7 +119,7 @@ func (f StatementFence) statement(grouped bool) (sql string, args []any, err err
 	}
 	return c.SQL, append(append([]any{}, f.Args...), c.Bind(fencing.Args{
 		"run": f.Run, "attempt": f.Attempt, "lease": f.Lease, "step_time": f.StepTime,
-		"step_index": f.Step.Index, "step_name": f.Step.Name,
+		"step_index": f.Step.Index, "step_name": f.Step.Name, "external_ref": nil,
 	})...), nil
 }
 

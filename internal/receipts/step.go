@@ -82,7 +82,7 @@ func (f StepFence) Statement() (*fencing.Statement, []any) {
 	return stmt, stmt.Bind(fencing.Args{
 		"run": f.Run, "attempt": f.Attempt, "lease": f.Lease, "step_time": f.StepTime,
 		"step_index": f.Step.Index, "step_name": f.Step.Name,
-		"step_output": nullJSON(f.Output), "output": nullJSON(f.RunOutput),
+		"step_output": nullJSON(f.Output), "output": nullJSON(f.RunOutput), "external_ref": nil,
 	})
 }
 

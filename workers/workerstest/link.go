@@ -234,18 +234,21 @@ func (c *linkConn) read(b []byte) (carries bool, commitAt int) {
 	return carries, commitAt
 }
 
-var receiptInsert = []byte("insert into weir.receipt")
+// carriesReceipt reports SQL that writes a receipt. A delivery that goes well at once is its own.
+func carriesReceipt(sql []byte) bool {
+	return bytes.Contains(sql, []byte("insert into weir.receipt")) || bytes.Contains(sql, []byte("update weir.run r set status = 'sent'"))
+}
 
 func (c *linkConn) message(kind byte, body []byte) (writes, commits bool) {
 	first, rest, _ := bytes.Cut(body, []byte{0})
 	switch kind {
 	case 'P': // Parse: name, text
-		c.receipts[string(first)] = bytes.Contains(rest, receiptInsert)
+		c.receipts[string(first)] = carriesReceipt(rest)
 	case 'B': // Bind: portal, name
 		name, _, _ := bytes.Cut(rest, []byte{0})
 		return c.receipts[string(name)], string(name) == "weir_commit"
 	case 'Q':
-		return bytes.Contains(first, receiptInsert), false
+		return carriesReceipt(first), false
 	}
 	return false, false
 }
