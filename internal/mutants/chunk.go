@@ -17,7 +17,7 @@ var chunkMutants = []mutant{
 	{"chunk: it hoards", one(slotsGo, "limit-s.used, ", ""), workersPkg, "TestChunk_NeverHoards"},
 	{"chunk: it leaves nothing to others", one(slotsGo, "s.limit-s.reserve", "s.limit"), workersPkg, "TestChunk_NeverHoards"},
 	{"chunk: unlike runs share a job", one(bulkGo, "strconv.Itoa(o.Priority), r.channel, ", "strconv.Itoa(0), "), jobsPkg, "TestNotifyMany_OnlyWhatIsAlike"},
-	{"delivery: an earlier unknown is forgotten", one(deliverGo, "			res.outcome, res.notSent = receipts.Unknown, false\n", ""), workersPkg, "TestDelivery_WhatAnEarlier"},
+	{"delivery: an earlier unknown is forgotten", one("workers/work.go", "			res.outcome, res.notSent = receipts.Unknown, false\n", ""), workersPkg, "TestDelivery_WhatAnEarlier"},
 	{"chunk: no bound on all copies together", one(bulkGo, "if bytes > MaxNotifyBytes {", "if bytes < 0 {"), jobsPkg, "TestNotify_AllCopies"},
 }
 
