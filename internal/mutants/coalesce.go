@@ -13,6 +13,7 @@ var unfencedElement = one(batchGo, `fromBatch(m.selection(e, scope), "b", column
 
 var coalesceMutants = []mutant{
 	{"batch: an element without its fence", unfencedElement, receiptsPkg, "SucceedMany_AStale"},
+	{"batch: small ones are planned anew", one(batchGo, "(select @%s_list::%s[])", "@%s_list::%s[]"), receiptsPkg, "TestBatch_SmallOnes"},
 	{"batch: waits for locked rows", one(batchGo, "for no key update of r skip locked) l", "for no key update of r) l"), receiptsPkg, "ClaimMany_Each|SucceedMany_AStale"},
 	{"batch: ok is overwritten", one(batchWritesGo, "output = excluded.output, recorded_at = clock_timestamp()\n        where receipt.outcome <> 'ok'", "output = excluded.output, recorded_at = clock_timestamp()"), receiptsPkg, "Many"},
 	{"keeper: what is held while all ends goes on", one("internal/fencing/keeper.go", "	if over != nil {\n", "	if over != nil && attempt < 0 {\n"), fencingPkg, "Keeper_EndAll"},
