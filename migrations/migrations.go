@@ -46,13 +46,17 @@ func Up(ctx context.Context, databaseURL string, opts Options) error {
 				return err
 			}
 		}
-		if err := s.migrateRiver(ctx, opts.Logger, rivermigrate.DirectionUp, nil); err != nil {
+		river, err := s.migrateRiver(ctx, opts.Logger, rivermigrate.DirectionUp, nil)
+		if err != nil {
 			return err
 		}
 		if err := s.createSchema(ctx, "weir"); err != nil {
 			return err
 		}
 		results, err := s.weir.Up(ctx)
+		if err == nil && river+len(results) == 0 {
+			opts.Logger.InfoContext(ctx, "migrations: all are applied already")
+		}
 		return s.report(ctx, opts.Logger, results, err)
 	})
 }
@@ -66,11 +70,16 @@ var ErrNewer = errors.New("the database has a migration that this version of Wei
 func Down(ctx context.Context, databaseURL string, opts Options) error {
 	opts = opts.withDefaults()
 	return locked(ctx, databaseURL, opts, func(ctx context.Context, s *session) error {
-		if exists, err := tableExists(ctx, s.pool, versionTable); err != nil || !exists {
+		exists, err := tableExists(ctx, s.pool, versionTable)
+		if err != nil {
 			return err
 		}
-		result, err := s.weir.Down(ctx)
-		if errors.Is(err, goose.ErrNoNextVersion) {
+		var result *goose.MigrationResult
+		if exists {
+			result, err = s.weir.Down(ctx)
+		}
+		if !exists || errors.Is(err, goose.ErrNoNextVersion) {
+			opts.Logger.InfoContext(ctx, "migrations: none of Weir's is applied, there is nothing to roll back")
 			return nil
 		}
 		if result == nil {
@@ -100,7 +109,8 @@ func DownAll(ctx context.Context, databaseURL string, opts Options) error {
 				return fmt.Errorf("remove schema weir: %w%s", err, detail(err))
 			}
 		}
-		return s.migrateRiver(ctx, opts.Logger, rivermigrate.DirectionDown, &rivermigrate.MigrateOpts{TargetVersion: -1})
+		_, err = s.migrateRiver(ctx, opts.Logger, rivermigrate.DirectionDown, &rivermigrate.MigrateOpts{TargetVersion: -1})
+		return err
 	})
 }
 
@@ -112,15 +122,16 @@ func detail(err error) string {
 	return ""
 }
 
-func (s *session) migrateRiver(ctx context.Context, log *slog.Logger, to rivermigrate.Direction, opts *rivermigrate.MigrateOpts) error {
+// migrateRiver says how many it has migrated.
+func (s *session) migrateRiver(ctx context.Context, log *slog.Logger, to rivermigrate.Direction, opts *rivermigrate.MigrateOpts) (done int, err error) {
 	result, err := s.river.Migrate(ctx, to, opts)
 	if err != nil {
-		return fmt.Errorf("River's migrations: %w", err)
+		return 0, fmt.Errorf("River's migrations: %w", err)
 	}
 	for _, v := range result.Versions {
 		logMigration(ctx, log, SourceRiver, string(to), int64(v.Version), v.Name, v.Duration)
 	}
-	return nil
+	return len(result.Versions), nil
 }
 
 // report logs what goose did and says what it could not do.

@@ -1,8 +1,11 @@
 package workers_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +27,8 @@ func TestDoorbell_TryEnds(t *testing.T) {
 	pool := pgtest.Pool(t)
 	client := newClient(t, pool)
 	personal := errors.New("550 ada@example.com is unknown")
-	p := start(t, pool, quickConfig(&fake{do: func(_ context.Context, m channel.Message, n int) (channel.Sent, error) {
+	var log bytes.Buffer
+	cfg := quickConfig(&fake{do: func(_ context.Context, m channel.Message, n int) (channel.Sent, error) {
 		switch name, _, _ := strings.Cut(m.Address, "@"); name {
 		case "refused":
 			return channel.Sent{}, channel.Refused("smtp_550", personal)
@@ -42,7 +46,9 @@ func TestDoorbell_TryEnds(t *testing.T) {
 			}
 		}
 		return taken()
-	}}))
+	}})
+	cfg.Logger = slog.New(slog.NewJSONHandler(&log, nil))
+	p := start(t, pool, cfg)
 	type want struct {
 		status   jobs.Status
 		code     string
@@ -88,6 +94,24 @@ func TestDoorbell_TryEnds(t *testing.T) {
 	require.InDelta(t, 3600, time.Until(*later.NextAttemptAt).Seconds(), 60)
 	require.Empty(t, of[workers.LeaseLost](p.events))
 	require.Zero(t, p.Held())
+
+	require.NoError(t, p.stop())
+	ended := 0
+	for line := range strings.Lines(log.String()) {
+		require.NotContains(t, line, "ada@")
+		var said struct{ Msg, Run, Kind, Status, Code string }
+		require.NoError(t, json.Unmarshal([]byte(line), &said))
+		if said.Msg != "weir: a run has ended without success" {
+			continue
+		}
+		ended++
+		for name, id := range ids {
+			if said.Run == id.String() {
+				require.Equal(t, []string{"delivery", string(cases[name].status), cases[name].code}, []string{said.Kind, said.Status, said.Code})
+			}
+		}
+	}
+	require.Equal(t, 4, ended, "the log names each run that failed or is dead, once")
 }
 
 // A doorbell that rings for nothing changes nothing.

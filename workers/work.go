@@ -226,6 +226,9 @@ func (s *Service) conclude(ctx, runCtx context.Context, held *fencing.Held, c *f
 		Run: jobs.RunID(c.Run), Kind: c.Kind, Channel: res.label, Attempt: c.Attempt, Status: jobs.Status(t.ended.Status),
 		How: hows[res.event], Code: res.code, Took: time.Since(began),
 	})
+	if status := jobs.Status(t.ended.Status); status == jobs.StatusFailed || status == jobs.StatusDead {
+		s.log.WarnContext(ctx, "weir: a run has ended without success", "run", c.Run, "kind", c.Kind, "status", status, "code", res.code)
+	}
 	return t
 }
 

@@ -16,20 +16,22 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/weirqueue/weir/desk"
+	"github.com/weirqueue/weir/internal/settings"
 	"github.com/weirqueue/weir/internal/ui"
 	"github.com/weirqueue/weir/jobs"
 	"github.com/weirqueue/weir/workers/tool/desktool"
 )
 
 func main() {
-	var settings ui.Settings
-	kong.Parse(&settings, kong.Name("ui"), kong.Description("Weir's pages at /, and River UI at /river."))
-	resolved, err := settings.Resolve()
+	var given ui.Settings
+	kong.Parse(&given, kong.Name("ui"), kong.Description("Weir's pages at /, and River UI at /river."), kong.Exit(settings.Exit))
+	resolved, err := given.Resolve()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(2)
 	}
 	logger := resolved.Logger(os.Stdout)
+	settings.WarnOfUnknown(logger, os.Environ(), settings.Worker{}, ui.Settings{})
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err = run(ctx, resolved, logger)
 	stop()

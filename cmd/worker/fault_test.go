@@ -256,6 +256,33 @@ func TestMigrateDown_RefusesWhileRunsAreNotFinished(t *testing.T) {
 	require.NotContains(t, out, " no\n")
 }
 
+func TestMigrate_SaysThatThereIsNothingToDo(t *testing.T) {
+	t.Parallel()
+	out, code := runMain(t, []string{"DATABASE_URL=" + pgtest.URL(t)}, "migrate", "up")
+	require.Zero(t, code, out)
+	require.Contains(t, out, "all are applied already")
+	out, code = runMain(t, []string{"DATABASE_URL=" + pgtest.Empty(t)}, "migrate", "down")
+	require.Zero(t, code, out)
+	require.Contains(t, out, "nothing to roll back")
+}
+
+func TestWorker_AWrongCommandLineIsStatus2(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{}, {"rum"}, {"run", "--pool-sise=8"}} {
+		out, code := runMain(t, nil, args...)
+		require.Equal(t, 2, code, out)
+	}
+}
+
+// A setting that is misspelt has its default, and nobody would know.
+func TestRun_NamesVariablesThatNoCommandKnows(t *testing.T) {
+	t.Parallel()
+	out, code := runMain(t, []string{"DATABASE_URL=" + pgtest.Empty(t), "WEIR_RETENTON=hunter2", "WEIR_VIEWERS=ada", "WEIR_HTTP_ADDR=off"}, "run")
+	require.Equal(t, 1, code, "it is not migrated")
+	require.Contains(t, out, `"variables":["WEIR_RETENTON"]`)
+	require.NotContains(t, out, "hunter2")
+}
+
 // All faults at once, each with its variable and its bound, and no secret.
 func TestRun_NamesEveryFaultOfItsConfiguration(t *testing.T) {
 	t.Parallel()

@@ -29,6 +29,7 @@ func main() {
 		kong.Name("worker"),
 		kong.Description("Weir: background work that leaves the world in a known state when something dies halfway."),
 		kong.ShortUsageOnError(),
+		kong.Exit(settings.Exit),
 		drill.Vars(),
 	)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

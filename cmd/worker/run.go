@@ -17,6 +17,7 @@ import (
 	"github.com/weirqueue/weir/desk"
 	"github.com/weirqueue/weir/internal/metrics"
 	"github.com/weirqueue/weir/internal/settings"
+	"github.com/weirqueue/weir/internal/ui"
 	"github.com/weirqueue/weir/workers"
 	"github.com/weirqueue/weir/workers/channel"
 	"github.com/weirqueue/weir/workers/channel/email"
@@ -36,6 +37,7 @@ func (c *RunCommand) Run(ctx context.Context) error {
 	}
 	log := settings.NewLogger(c.Log, os.Stderr)
 	slog.SetDefault(log)
+	settings.WarnOfUnknown(log, os.Environ(), c.Worker, ui.Settings{})
 
 	pool, err := c.connect(ctx)
 	if err != nil {

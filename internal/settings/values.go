@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -116,6 +117,15 @@ func Fault(variable, value, bound string) error {
 
 // ErrInvalid is what a configuration with faults matches.
 var ErrInvalid = errors.New("invalid configuration")
+
+// Exit ends the process as kong wants it, but with status 2 for a wrong command line, as for a wrong configuration.
+func Exit(code int) {
+	const usage = 80 // kong's
+	if code == usage {
+		code = 2
+	}
+	os.Exit(code)
+}
 
 func joined(faults ...error) error {
 	err := errors.Join(faults...)

@@ -125,7 +125,11 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		ErrorLog:          slog.NewLogLogger(s.cfg.Logger.Handler(), slog.LevelWarn),
 	}
 	kept := make(chan struct{})
-	go func() { defer close(kept); s.store.Keep(background, s.cfg.Logger) }()
+	go func() {
+		defer close(kept)
+		s.warnOfDatabase(background)
+		s.store.Keep(background, s.cfg.Logger)
+	}()
 	defer func() { stop(); <-kept }()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
@@ -154,6 +158,7 @@ func (s *Server) routes() http.Handler {
 	page := func(pattern, route string, h pageFunc) { handle(pattern, route, s.pages.page(h)) }
 
 	page("GET /{$}", "/", s.pages.listRuns)
+	handle("GET /runs", "/runs", http.RedirectHandler("/", http.StatusFound))
 	page("GET /runs/{id}", "/runs/{id}", s.pages.showRun)
 	page("GET /runs/{id}/erase", "/runs/{id}/erase", s.pages.confirmErase)
 	page("POST /runs/{id}/redrive", "/runs/{id}/redrive", s.pages.act(s.cfg.Jobs.Redrive))

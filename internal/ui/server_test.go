@@ -67,6 +67,13 @@ func TestPages_WithoutTablesSayHowToMakeThem(t *testing.T) {
 	require.Contains(t, res.body, "worker migrate up")
 }
 
+func TestPages_TheListOfRunsIsFoundWhereOneWouldLook(t *testing.T) {
+	t.Parallel()
+	res := newSite(t).get("/runs")
+	require.Equal(t, http.StatusFound, res.StatusCode)
+	require.Equal(t, "/", res.Header.Get("Location"))
+}
+
 func TestPages_AFaultInsideShowsASentenceOnly(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

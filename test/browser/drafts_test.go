@@ -112,6 +112,8 @@ func TestBrowser_18_ADuplicateOfAnAdoptedDraftIsRemoved(t *testing.T) {
 	c.until("document.querySelector('#siblings .adopt')")
 	c.do(chromedp.Click(chromedp.CSS("#siblings .adopt")))
 	c.until("weirSession.state().unsaved")
+	// While it is adopted its writer's lock is held here, as by a tab that lives.
+	require.Eventually(t, func() bool { return js[int](c, "navigator.locks.query().then(q => q.held.length)") == 1 }, limit, 20*time.Millisecond)
 	c.run(fmt.Sprintf("localStorage.setItem(%q, %q)", key, raw))
 	require.Len(t, c.slots(), 2)
 	require.Equal(t, 0, js[int](c, "weirSiblings.siblings(weirSession).then(l => l.length)"))
