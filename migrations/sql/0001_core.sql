@@ -96,7 +96,7 @@ create table weir.run (
 
     constraint run_is_whole check (weir.run_is_whole(kind, status, attempt, failures, reaps, max_failures, priority,
         next_attempt_at, lease_expires_at, lease_owner, step_deadline_at, finished_at))
-) with (fillfactor = 80);
+) with (fillfactor = 70);
 
 -- Serves the claim, the sweep and the reaper (owned runs are its infinity end). Its statuses are literals, so that a
 -- generic plan can prove it; internal/fencing writes the same list.
