@@ -206,8 +206,8 @@ type state struct {
 }
 
 func (b *bench) look(ctx context.Context, pool *pgxpool.Pool) (s state, err error) {
-	if !b.careless {
-		time.Sleep(1100 * time.Millisecond) // PostgreSQL's sessions report what they did once a second at the latest
+	if err := b.reported(ctx, pool); err != nil {
+		return s, err
 	}
 	if _, err := pool.Exec(ctx, "select pg_stat_clear_snapshot()"); err != nil {
 		return s, err
@@ -229,6 +229,30 @@ func (b *bench) look(ctx context.Context, pool *pgxpool.Pool) (s state, err erro
 	}
 	s.server, err = serverCPU(dir)
 	return s, err
+}
+
+// reported waits until PostgreSQL's sessions have told its statistics what they did. The pool's are asked to, others have once
+// they are gone; those that stay do so once a second.
+func (b *bench) reported(ctx context.Context, pool *pgxpool.Pool) error {
+	for _, conn := range pool.AcquireAllIdle(ctx) {
+		_, err := conn.Exec(ctx, "select pg_stat_force_next_flush()")
+		conn.Release()
+		if err != nil {
+			return err
+		}
+	}
+	const patience = 1100 * time.Millisecond
+	for began := time.Now(); !b.careless && time.Since(began) < patience; pause(ctx, 20*time.Millisecond) {
+		var sessions int32
+		if err := pool.QueryRow(ctx, "select count(*) from pg_stat_activity where datname = current_database() and backend_type = 'client backend'").
+			Scan(&sessions); err != nil {
+			return err
+		}
+		if sessions <= pool.Stat().TotalConns() {
+			return nil
+		}
+	}
+	return nil
 }
 
 // serverCPU is what all processes of a PostgreSQL have worked: those that are there, which have its data directory as their
